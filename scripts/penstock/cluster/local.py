@@ -1,8 +1,8 @@
-"""Elements as processes of this machine: the port of clusters without a scheduler.
+"""The port of clusters without a scheduler: elements are processes of this machine.
 
-At most `ArraySpec.at_once` elements of an array run at once (`slots(step)` where that is 0). Each has its own
-process group and log file. All die with the process that submitted them, even if it is killed: so no array
-outlives its controller, and `find` finds none.
+At most `ArraySpec.at_once` elements of an array run at once (`slots(step)` if that is 0). Each element has
+its own process group and log file. All elements die with the process that submitted them, even if it is
+killed. So no array outlives its controller, and `find` never finds one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.cluster.port import ArraySpec
     from penstock.config.settings import ClusterConfig
 
-GRACE = 20.0  # seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal
+GRACE = 20.0  # seconds from SIGTERM to SIGKILL, in which an element ends its blocks and closes its journal
 
 
 @dataclass
@@ -52,8 +52,8 @@ class _Array:
 
 
 class LocalCluster(Cluster):
-    """The Cluster port on this machine; to be closed. One thread starts and reaps every element. The kernel
-    ties "dies with its parent" to the thread that forked, so that thread lives as long as this process."""
+    """The Cluster port on this machine; must be closed. One thread starts and reaps every element. It lives
+    as long as this process, since the kernel kills a child when the thread that forked it ends."""
 
     kind = "local"
 
@@ -98,7 +98,7 @@ class LocalCluster(Cluster):
             return {i: elements[i].status if i in elements else lost for i in indices}
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
-        """Send SIGTERM, then SIGKILL after a grace, to the elements' groups; return when they ended."""
+        """Send SIGTERM, and SIGKILL after GRACE, to the elements' groups; return when all have ended."""
         with self._changed:
             if array not in self._arrays:
                 return
@@ -126,7 +126,7 @@ class LocalCluster(Cluster):
         self._wake()
 
     def interval(self, waited: float) -> float:
-        """Wait a twentieth of the time so far: a caller without `changed` notices an end at most 5 % late."""
+        """Return a twentieth of `waited`: a caller without `changed` notices an end at most 5 % late."""
         return min(0.5, max(0.02, waited / 20))
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ def _reap(element: _Element) -> None:
     process = element.process
     if process is None:
         raise FailedError("an element ended that never started", hint=IMPOSSIBLE)
-    # Leftover processes of the group are ended before the group's number is free again.
+    # Kill leftover processes of the group before the group's number is free again.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     code = process.wait()

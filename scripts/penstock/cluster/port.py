@@ -1,5 +1,5 @@
-"""The port of clusters: job arrays of elements, and what differs between the backends. `local` runs elements
-here, `slurm` on nodes; callers ask for an ability, never for a backend's name.
+"""The port of clusters: job arrays of elements, and the differences between the backends. `local` runs
+elements on this machine, `slurm` on nodes.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from penstock.core.node_answer import NodeCores
 
 
-# What differs between the backends: callers check an ability here, never a backend's name.
+# Differences between the backends. Callers check an ability here, never a backend's name.
 #
 # | backend | its elements end with the controller | it has nodes |
 # |---------|--------------------------------------|--------------|
 # | local   | yes                                  | no           |
 # | slurm   | no                                   | yes          |
 #
-# How long a cluster remembers an ended element, the cluster itself says (`Cluster.remembers`).
+# `Cluster.remembers` returns how long a cluster remembers an ended element.
 
 
 class Abilities(NamedTuple):
     """What the elements of a backend can and cannot do."""
 
-    # Elements end with the process that submitted them. No other process can find, watch or cancel them, and
-    # a controller cannot be submitted itself.
+    # Whether elements end with the process that submitted them. Then no other process can find, watch or
+    # cancel them, and a controller cannot itself be submitted as a job.
     elements_end_with_controller: bool
-    # Elements run on other machines: their writes may appear here some seconds late, and one machine may read
-    # what another wrote.
+    # Whether elements run on other machines. Then their writes may appear here some seconds late, and one
+    # machine may read files that another wrote.
     has_nodes: bool
 
 
@@ -48,20 +48,18 @@ _UNKNOWN = _TABLE["slurm"]  # a backend of another version: its elements may sti
 
 
 def abilities_of(backend: str) -> Abilities:
-    """Return the abilities of a backend, by its name in `cluster.backend` and `arrays.jsonl`. An unknown name
-    counts as a cluster with nodes whose elements run on."""
+    """Return the abilities of a backend from its name in `cluster.backend` or `arrays.jsonl`. A backend with
+    an unknown name counts as a cluster with nodes whose elements outlive the controller."""
     return _TABLE.get(backend, _UNKNOWN)
 
 
-# The port of clusters: job arrays of elements. `local` runs them here, `slurm` on nodes.
-#
-# An element is the process of a shard, an index of a job array. It works from the state on the target alone:
-# its command line names the run's folder, the step and its index. What the cluster provides beside that (job,
-# node, CPUs, memory) is a `JobEnvironment`. An element's receipt on the target proves its work; this port
+# An element is the process that works on a shard; it has an index in a job array. It needs only the state on
+# the target: its command line names the run's folder, the step and the index. The cluster's own facts (job,
+# node, CPUs, memory) are its `JobEnvironment`. An element's receipt on the target proves its work; this port
 # only reports how its process ended.
 #
-# Unless a method says more of errors, it raises TransientError while the cluster does not answer, and
-# FailedError where it refuses.
+# Unless a method's docstring says more of errors, the method raises TransientError while the cluster does not
+# answer, and FailedError if the cluster refuses.
 
 
 class State(enum.Enum):
@@ -70,7 +68,7 @@ class State(enum.Enum):
     PENDING = "pending"
     RUNNING = "running"
     DONE = "done"  # its process ended with exit status 0
-    FAILED = "failed"  # ended otherwise: exit status, out of memory, time limit, node failure without requeue
+    FAILED = "failed"  # it ended otherwise: exit status, memory, time limit, node failure without requeue
     CANCELLED = "cancelled"
     LOST = "lost"  # the cluster no longer knows it, and cannot say how it ended
 
@@ -80,7 +78,7 @@ class State(enum.Enum):
 
 
 class Cause(enum.Enum):
-    """Why the cluster itself ended an element, for code; people read `Status.reason`."""
+    """Why the cluster itself ended an element. Code reads this; people read `Status.reason`."""
 
     NONE = ""  # the process ended by itself or by a signal, or has not ended
     TIME = "time"  # it reached its time limit
@@ -94,40 +92,40 @@ class Status:
     """An element's state, with details for people."""
 
     state: State
-    reason: str = ""  # in the cluster's own words, for people only: `OutOfMemory`, `exit 1`, `Priority`
+    reason: str = ""  # why, in the cluster's words, for people: `OutOfMemory`, `exit 1`, `Priority`
     node: str = ""
-    started: float = 0.0  # seconds since the epoch; 0: unknown
+    started: float = 0.0  # the start, in seconds since the epoch; 0 if unknown
     ended: float = 0.0
     restarts: int = 0
-    starting: bool = False  # its node is being switched on, rebooted or prepared; then it runs
-    unknown: bool = False  # the cluster does not know it, but cannot have forgotten it yet: it may be at work
+    starting: bool = False  # its node is being switched on, rebooted or prepared; it runs afterwards
+    unknown: bool = False  # the cluster does not know it, but cannot have forgotten it yet: it may still run
     completing: bool = False  # its processes have ended, or are being ended; the cluster still cleans up
-    held: bool = False  # a person or the site holds it, until somebody releases it
-    # it waits for more than a single job may have: it never starts, whatever else ends
+    held: bool = False  # a person or the site holds it until somebody releases it
+    # it asks for more than a single job may have, so it never starts, whichever jobs end
     beyond_limit: bool = False
-    expected: float = 0.0  # when the cluster expects it to start, in seconds since the epoch; 0: not said
-    requeued: str = ""  # why it was started again (`preempted on n2`), at the query that first shows it
-    # The exit status of its process. None: not ended, ended by a signal or by the cluster itself (time limit,
-    # memory, node), or not reported.
+    expected: float = 0.0  # start that the cluster expects, in seconds since the epoch; 0 if it names none
+    requeued: str = ""  # why it was started again (`preempted on n2`), set at the first query that shows it
+    # The exit status of its process. None if the process has not ended, if a signal or the cluster itself
+    # (time limit, memory, node) ended it, or if the cluster does not report the status.
     exit_code: int | None = None
-    signal: int | None = None  # that killed its process, where the cluster reports it
+    signal: int | None = None  # the signal that killed its process, if the cluster reports one
     # the cluster reports that processes of it were killed for taking too much memory
     out_of_memory: bool = False
     cause: Cause = Cause.NONE
-    # The node that failed under it, at the query that first shows it started again or not started.
+    # The node that failed while it ran there; set at the first query that shows it requeued or started again.
     lost_node: str = ""
 
 
 class LiveJob(NamedTuple):
     """A job, or a job array, of any account, that waits or runs."""
 
-    uid: int | None  # of its account; None: the cluster shows other accounts' jobs to nobody
-    waits_for: str = ""  # SLURM's reason while it has not started; "": it runs
+    uid: int | None  # uid of its account; None if the cluster hides other accounts' jobs
+    waits_for: str = ""  # SLURM's reason while it has not started; "" if it runs
 
 
 class Accounted(NamedTuple):
-    """What the cluster's accounting keeps of an element, over all its starts. Times are seconds since the
-    epoch, 0 where unknown; sizes are bytes."""
+    """The cluster's accounting record of an element, over all its starts. Times are seconds since the epoch,
+    0 if unknown; sizes are bytes."""
 
     element: int
     starts: int = 1
@@ -137,43 +135,43 @@ class Accounted(NamedTuple):
     waited: float = 0.0  # seconds in the queue, summed over its starts
     seconds: float = 0.0  # seconds that it ran, summed over its starts
     granted_seconds: float = 0.0  # allocated CPUs times seconds; may include those that core-spec reserves
-    cpu_seconds: float | None = None  # CPU time of its processes; None where the cluster gathers none
-    memory_peak: int | None = None  # of its processes, as the cluster sampled it; None where it gathers none
+    cpu_seconds: float | None = None  # CPU time of its processes; None if the cluster gathers none
+    memory_peak: int | None = None  # peak of its processes as the cluster sampled it; None if not sampled
 
 
 @dataclass(frozen=True)
 class ArraySpec:
     """A job array to be submitted."""
 
-    # Unique to the dataset, run, step and submission: it finds an array whose id was lost. Only
-    # `[A-Za-z0-9._-]`.
+    # Unique to the dataset, run, step and submission, so that an array whose id was lost can be found by it.
+    # Only `[A-Za-z0-9._-]`.
     name: str
     step: str  # chooses the job options (`cluster.steps`)
     indices: Sequence[int]  # the elements' numbers in the array, each below `Cluster.max_array`
-    # The argument vector, absolute interpreter first. The element's own index (`base` plus its number in the
-    # array) is appended.
+    # The argument vector, beginning with the interpreter's absolute path. The element's own index (`base`
+    # plus its number in the array) is appended.
     command: Sequence[str]
     logs: Path  # folder for output: `<step>-<index>.log` (SLURM: `<log_stem>-%A_%a.log`)
-    # For the cluster's own listings: dataset, release, step. Keys and values like `name`.
+    # Labels for the cluster's own listings: dataset, release, step. Keys and values have the form of `name`.
     labels: Mapping[str, str] = field(default_factory=dict)
     at_once: int = 0  # elements that may run at once; 0: `slots(step)`
-    mail: str = ""  # an address or account that gets mail when it ends or fails; "": none
-    after: Sequence[str] = ()  # ids of jobs that must have ended, however, before it starts
-    # Added to an element's number in the array to get its index: a step of more elements than an array holds
-    # is submitted as several.
+    mail: str = ""  # the address or account that gets mail when it ends or fails; "" for no mail
+    after: Sequence[str] = ()  # ids of jobs that must have ended, in success or failure, before it starts
+    # The number to add to an element's number in the array to get its index. A step with more elements than
+    # an array can have is submitted as several arrays.
     base: int = 0
     time: int = 0  # time limit of each element, in seconds; 0: as configured
     exclude: Sequence[str] = ()  # nodes that none of its elements may run on, beside the configured ones
 
 
 def log_stem(step: str, base: int) -> str:
-    """Return the beginning of log names of arrays with this `ArraySpec.base`. These names end with numbers in
-    the array, which differ from indices where there is a base."""
+    """Return the beginning of log names for arrays with this `ArraySpec.base`. A log's name ends with the
+    element's number in the array, which differs from its index unless the base is 0."""
     return f"{step}-from{base}" if base else step
 
 
-BAD_NODE = 84  # exit status of a worker that did no shard on its node, since every shard that it took failed
-VISIT_FAILED = 85  # exit status of a failed visit: no shell (126, 127) and no cluster gives it
+BAD_NODE = 84  # exit status of a worker for which every shard that it tried on its node failed
+VISIT_FAILED = 85  # exit status of a failed visit; no shell (126, 127) and no cluster uses it
 
 
 class VisitAnswer(NamedTuple):
@@ -193,69 +191,69 @@ class Visit:
     """A command of penstock that preflight's probe job runs on a node, to open the dataset's sources and
     check that node's mounts."""
 
-    # The command's words. The cluster adds `--answer FILE`; the command writes its answer there, and exits
+    # The command's words. The cluster adds `--answer FILE`; the command writes its answer to FILE, and exits
     # with 0 or `VISIT_FAILED`.
     words: Sequence[str]
     stdin: str  # the command's standard input: a line
     answers: Path  # folder for FILE, visible here and on the node; preflight removes FILE
     hint: str = ""  # what a person can do when the visit fails
-    # From a node's name and its answer file: why the visit failed there; "": it did not.
+    # Takes a node's name and its answer file; returns why the visit failed there, or "" if it did not fail.
     read: Callable[[str, VisitAnswer], str] = _as_it_stands
 
 
 class Cluster(ABC):
-    """Where elements run. Methods that are not abstract answer for a machine without a scheduler."""
+    """The cluster on which elements run. Methods that are not abstract suit a machine without a scheduler."""
 
     kind: str  # the backend's name, for people and for files on disk: `local` or `slurm`
 
     @property
     def abilities(self) -> Abilities:
-        """What its elements can and cannot do. Code checks this instead of `kind`."""
+        """The abilities of its elements. Code checks these instead of `kind`."""
         return abilities_of(self.kind)
 
     @property
     def way(self) -> str:
-        """How this process talks to the scheduler, as receipts name it; "": no scheduler. `commands`,
-        `pyslurm 25.11.2`, or `pyslurm 25.11.2, then commands`."""
+        """How this process talks to the scheduler, as receipts record it: `commands`, `pyslurm 25.11.2`, or
+        `pyslurm 25.11.2, then commands`; "" without a scheduler."""
         return ""
 
     def name(self) -> str:
-        """Return the cluster's own name: a job's number means nothing without it. "" where jobs have no
-        number."""
+        """Return the cluster's own name, without which a job's number means nothing; "" if jobs have no
+        numbers."""
         return ""
 
     def remembers(self) -> float:
-        """Return the seconds after submission for which the cluster surely remembers an element. An element
-        LOST sooner may still appear. 0: LOST is final."""
+        """Return the seconds after submission during which the cluster surely remembers an element. An
+        element that is LOST during this time may still appear. 0 means that LOST is final."""
         return 0.0
 
     def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
-        """Run preflight for these steps; return warnings. Raises PreflightError or ConfigError for what
-        cannot work, in the cluster's own words. `met`: elements of an earlier submission still live, so
-        nothing is tried on a node, and refusals become warnings."""
+        """Run preflight for these steps; return warnings. If a step cannot work, raises PreflightError or
+        ConfigError in the cluster's own words. If `met`, elements of an earlier submission are still running:
+        then nothing is tried on a node, and refusals become warnings."""
         return ()
 
     def core_results(
         self, steps: Sequence[str], cores: Mapping[str, NodeCores | None]
     ) -> Mapping[str, Sequence[CheckResult]]:
         """After `check`: report how the cluster keeps jobs of these steps off cores that nodes need
-        themselves. Results are by node name, "" for the whole cluster; a node's result ends with ` on
-        <name>`. `cores`: what nodes reported of their cores; None: nothing. Empty where the cluster reserves
-        no cores, or was not reached."""
+        themselves. The keys are nodes' names, and "" for the whole cluster; a node's result ends with ` on
+        <name>`. `cores` holds the nodes' reports of their cores (None: no report). Returns {} if the cluster
+        reserves no cores, or was not reached."""
         return {}
 
     @abstractmethod
     def slots(self, step: str) -> int:
-        """Return how many elements of this step may run at once (a node each on SLURM)."""
+        """Return how many elements of this step may run at once. On SLURM each has a node."""
 
     def asks(self, step: str) -> str:
-        """Describe what an element of this step takes of a node, for people; "" where elements are local
-        processes."""
+        """Describe for people the share of a node that an element of this step takes; "" if elements are
+        local processes."""
         return ""
 
     @abstractmethod
     def max_array(self) -> int:
-        """Return the number that every element's number in its array is below."""
+        """Return the limit that every element's number in its array must be below."""
 
     def max_elements(self) -> int:
         """Return the most elements of an array."""
@@ -264,29 +262,30 @@ class Cluster(ABC):
     @abstractmethod
     def submit(self, spec: ArraySpec) -> str:
         """Submit once; return the array's id, which the caller makes durable before it waits. After a
-        TransientError the array may or may not be submitted: `find` answers that. Raises FailedError where it
-        was refused."""
+        TransientError the array may or may not be submitted; `find` then searches for it. Raises FailedError
+        if the array was refused."""
 
     def find(self, name: str) -> Sequence[str]:
         """List the ids of arrays submitted under this name that the cluster knows, the oldest first. They may
-        have ended. More than one: a submission whose answer was lost was carried out late, beside its
-        repetition."""
+        have ended. Several ids mean that the cluster carried out both a submission, late, whose answer was
+        lost, and its repetition."""
         return ()
 
     def appears_within(self, *, ended: bool) -> float:
-        """Return the seconds in which an unanswered submission's array appears to `find`, if ever; 0: at
-        once. They count from the end of `submit` if that has `ended`; else from its beginning, since it may
-        have been killed."""
+        """Return the seconds within which `find` can see the array of an unanswered submission, if ever; 0
+        means at once. They count from the end of `submit` if it has `ended`; else from its beginning, since
+        it may have been killed."""
         return 0.0
 
     def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
-        """Note that an earlier controller submitted this array under this name. No query is made. From now on
-        a job of the same id and another name, as a cluster that lost its state may have, is not this array.
-        The next query reads back `spec_cores` (of that time), as after `submit`."""
+        """Note, without a query, that an earlier controller submitted this array under this name. From now on
+        a job with this id but another name, as a cluster that lost its state may have, is not this array. The
+        next query compares the array's core-spec with `spec_cores`, the earlier request, as after
+        `submit`."""
 
     def spec_cores(self, step: str) -> int | None:
-        """Return the cores of its node that each element leaves to the node (`--core-spec`); None: not asked
-        for."""
+        """Return how many cores each element leaves to its node (`--core-spec`); None if the option is not
+        used."""
         return None
 
     @abstractmethod
@@ -294,31 +293,31 @@ class Cluster(ABC):
         """Return the states of all these elements, by one query. Elements unknown to the cluster are LOST."""
 
     def accounting(self, array: str) -> Sequence[Accounted]:
-        """Read the accounting of the array's elements that have started; () where the cluster has none, or
-        does not know the array."""
+        """Read the accounting of the array's elements that have started; () if the cluster has no accounting,
+        or does not know the array."""
         return ()
 
     def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
-        """Return `states` of each array, all by one query."""
+        """Return the `states` of each array, all by one query."""
         return {array: self.states(array, indices) for array, indices in arrays.items()}
 
     @abstractmethod
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
-        """End the elements, or all. Returns when the cluster has accepted the order: elements may still
-        run."""
+        """End these elements, or the whole array. Returns when the cluster has accepted the order; elements
+        may still be running."""
 
     @abstractmethod
     def throttle(self, array: str, at_once: int) -> None:
-        """Let at most so many elements (at least 1) of a living array run at once from now on. Running
-        elements stay. An array that has ended is no error."""
+        """From now on, let at most `at_once` elements (at least 1) of a live array run at once. Running
+        elements continue. An array that has ended is no error."""
 
     def longest(self, step: str) -> float | None:
-        """Return the longest time limit that an element of this step may ask for, in seconds. 0: there is
-        none. None: the cluster does not show it, so nothing must be asked for."""
+        """Return the longest time limit, in seconds, that an element of this step may ask for; 0 if time is
+        unlimited. None means that the cluster does not show it, so no time must be asked for."""
         return 0.0
 
     def longest_anywhere(self) -> float:
-        """Return the longest time limit of any partition, in seconds; 0 where none has one."""
+        """Return the longest time limit of any partition, in seconds; 0 if no partition has a limit."""
         return 0.0
 
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
@@ -326,7 +325,7 @@ class Cluster(ABC):
         return False
 
     def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
-        """Keep unstarted elements of a living array off these nodes, as far as the cluster lets this
+        """Keep unstarted elements of a live array off these nodes, as far as the cluster permits this
         account."""
 
     @abstractmethod
@@ -334,15 +333,15 @@ class Cluster(ABC):
         """Return the seconds until the next query, after `waited` seconds of waiting."""
 
     def holder_ended(self, job: str) -> bool | None:
-        """Return whether the job of a lock's holder has ended. True only when the cluster names it as ended,
-        False when it names it as alive (suspended is alive). None: unknown or hidden, which does not mean
-        ended; the lock watches the heartbeat instead."""
+        """Return whether the job of a lock's holder has ended: True only if the cluster reports it as ended,
+        False if it reports it as alive (or suspended). None means that the job is unknown or hidden, and may
+        be alive; the lock then watches the heartbeat instead."""
         return None
 
     def live_job(self, job: str) -> LiveJob | None:
-        """Query the job of this decimal number; None where it has ended or is unknown. Where the cluster
-        hides other accounts' jobs, a job that it does not show counts as living. Also raises PreflightError
-        where the cluster cannot be asked."""
+        """Query the job of this decimal number; None if it has ended or is unknown. If the cluster hides
+        other accounts' jobs, a job that it does not show counts as alive. Also raises PreflightError if the
+        cluster cannot be queried."""
         return None
 
     def requeue(self, job: str) -> None:
@@ -352,12 +351,12 @@ class Cluster(ABC):
         )
 
     def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
-        """After `check`: report when elements of these steps would start, and what would prevent it. Empty
-        where the cluster was not reached."""
+        """After `check`: report when elements of these steps would start, and any obstacles to that. Empty if
+        the cluster was not reached."""
         return ()
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
-        """Explain why the controller's own job keeps elements of these steps from ever starting; "": it does
-        not, or that is unknown. Without `arrays`, the job is one of the step `submit`, still to be submitted.
-        With `arrays`, it is this process's job, and the elements are waiting elements of these arrays."""
+        """Explain why the controller's own job keeps elements of these steps from ever starting; "" if it
+        does not, or that is unknown. Without `arrays`, the controller's job (step `submit`) is not submitted
+        yet. With `arrays`, it is this process's job, and the elements are those of these arrays that wait."""
         return ""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvironment:
-    """Read the job environment of this process. Nothing says which backend started it, and a local element
-    may run inside a SLURM job. So SLURM's variables are read wherever they are set; where they give no number
-    of CPUs, `PENSTOCK_CPUS` does."""
+    """Read the job environment of this process. No variable names the backend that started it, and a local
+    element may run inside a SLURM job. So SLURM's variables are always read. If they give no number of CPUs,
+    `PENSTOCK_CPUS` is used."""
     job = slurm.read(environment)
     cpus = environment.get(GIVEN_CPUS, "")
     if job.cpus is None and cpus.isdecimal() and int(cpus) > 0:
@@ -35,8 +35,8 @@ def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvi
 
 
 def constrained_cores(environment: Mapping[str, str], root: str | os.PathLike[str] = "/") -> FileValue | None:
-    """Read from the scheduler's own file on this machine whether jobs are confined to their cores; None
-    without such a file."""
+    """Read from the scheduler's own file on this machine whether jobs are confined to their cores; None if
+    the file does not exist."""
     from penstock.cluster.slurm.environment import constrained_cores as constrained
 
     return constrained(environment, root)
@@ -49,10 +49,10 @@ def open_cluster(
     changed: Callable[[], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Cluster:
-    """Open the cluster of `config.backend`, without a query. `target`: the folder that preflight checks on a
-    node. `changed` is called, from any thread, when an element's state changed: only by the local cluster,
-    since SLURM reports no changes. `warn` is called, from any thread, with warnings about the way to SLURM;
-    None: they go to the log."""
+    """Open the cluster of `config.backend`, without a query. `target` is the folder that preflight checks on
+    a node. The local cluster calls `changed`, from any thread, when an element's state has changed; SLURM
+    reports no changes. `warn` gets warnings about the way to SLURM, from any thread; if it is None, the log
+    gets them."""
     if config.backend == "slurm":
         from penstock.cluster.slurm import open_slurm
 
@@ -63,8 +63,9 @@ def open_cluster(
 
 
 def new_options(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[str]) -> NewOptions | None:
-    """Choose what a new configuration asks of SLURM, beside this one's settings; None without SLURM here.
-    `allowed`: the partitions of the site's file; (): any. Raises PreflightError if SLURM does not answer."""
+    """Choose options of SLURM for a new configuration, which add to those of `config`; None without SLURM on
+    this machine. `allowed` are the partitions of the site's file; () allows any. Raises PreflightError if
+    SLURM does not answer."""
     from penstock.cluster.slurm import site
 
     return site.find(config, steps, allowed) if site.is_here() else None
@@ -73,9 +74,9 @@ def new_options(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[s
 def start_together(
     config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int
 ) -> subprocess.Popen[bytes] | None:
-    """Start `penstock <words>` on each of so many nodes, for at most so many seconds, as one process here.
-    Its standard input goes to all of them; their output is its standard output. None where the backend has no
-    other nodes. Raises PreflightError."""
+    """Start `penstock <words>` on each of `nodes` nodes, for at most `seconds`, and return one process that
+    stands for all. Its standard input goes to all nodes, and its standard output has the output of all. None
+    if the backend has no other nodes. Raises PreflightError."""
     if config.backend == "slurm":
         from penstock.cluster.slurm.submission import start
 

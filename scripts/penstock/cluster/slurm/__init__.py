@@ -1,7 +1,7 @@
 """SLURM: native job arrays, cores that jobs leave to their node (`--core-spec`), one query for all elements.
 
-`cluster` has the rules; `command_line` (SLURM's commands) and `bindings` (pyslurm) are the two ways to talk
-to it.
+`cluster` implements the port. `command_line` (SLURM's commands) and `bindings` (pyslurm) are the two ways to
+talk to SLURM.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def open_slurm(
     target: Path | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> SlurmCluster:
-    """Open the cluster of this machine's SLURM commands, in the way of `cluster.slurm_api`. With `target`,
-    preflight's probe job checks this folder on a node. `warn` is called where that way is abandoned, and
-    while a command does not answer; None: the log gets it."""
+    """Open the cluster of this machine's SLURM commands, in the way that `cluster.slurm_api` sets. With
+    `target`, preflight's probe job checks this folder on a node. `warn` gets a line if that way is abandoned,
+    and while a command does not answer; if it is None, the log gets these lines."""
     from penstock.cluster.slurm import client
     from penstock.cluster.slurm.cluster import SlurmCluster
 

@@ -1,5 +1,5 @@
-"""Parsers of what SLURM answers: squeue and sacct as a `Status` for each element, partitions, accounts and
-QOS, and what slurmdbd keeps of an array. Pure; `command_line` runs the commands.
+"""Parsers of SLURM's answers: each element's `Status` from squeue and sacct, partitions, accounts, QOS, and
+slurmdbd's accounting of an array. Pure; `command_line` runs the commands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-# Fields of sacct 22.05. Later fields (Restarts) are not asked for: rows count the starts.
+# Fields that sacct 22.05 has. A later one (Restarts) is not needed, since each start has its own row.
 USAGE_FIELDS = "JobID,Submit,Start,End,ElapsedRaw,CPUTimeRAW,TotalCPU,MaxRSS"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
@@ -29,9 +29,9 @@ def read_usage(text: str, array: str) -> Sequence[Accounted]:
 
     | row                                    | counts as                                                 |
     |----------------------------------------|-----------------------------------------------------------|
-    | `77_3`, with a time in Start           | a start of element 3: its times, and its CPU time         |
-    | `77_3.batch`, `77_3.extern`, `77_3.0`  | a step of it: its peak of memory                          |
-    | `77_[4-9]`, or without a time in Start | an element that waits, or was cancelled before: nothing   |
+    | `77_3`, with a time in Start           | a start of element 3: its times and its CPU time          |
+    | `77_3.batch`, `77_3.extern`, `77_3.0`  | a step of that start: its peak of memory                  |
+    | `77_[4-9]`, or without a time in Start | nothing: the element waits, or was cancelled unstarted    |
     | `78_3`                                 | nothing: another array                                    |
     | another number of fields               | nothing                                                   |
     """
@@ -68,7 +68,7 @@ def read_usage(text: str, array: str) -> Sequence[Accounted]:
 
 
 def _added(sum_so_far: float | None, more: float) -> float | None:
-    """Add CPU time. SLURM writes 0 where it gathers none (JobAcctGatherType=jobacct_gather/none)."""
+    """Add CPU time. SLURM writes 0 if it gathers none (JobAcctGatherType=jobacct_gather/none)."""
     return sum_so_far if not more else (sum_so_far or 0.0) + more
 
 
@@ -81,7 +81,7 @@ def _usage_number(text: str) -> float:
 
 def read_time(text: str) -> float:
     """Read seconds from SLURM's `[days-][hours:]minutes:seconds`, also with fractions; 0 for `infinite` and
-    such.
+    other words.
 
     >>> read_time("1-02:03:04"), read_time("02:03.500"), read_time("infinite"), read_time("")
     (93784.0, 123.5, 0.0, 0.0)
@@ -94,7 +94,7 @@ def read_time(text: str) -> float:
 
 
 def _bytes(text: str) -> int | None:
-    """Read bytes from a number with SLURM's unit; None for an empty field or 0: nothing was sampled.
+    """Read bytes from a number with SLURM's unit; None for an empty field or 0, as if nothing was sampled.
     >>> _bytes("1536K"), _bytes("1.5M"), _bytes("100"), _bytes(""), _bytes("0")
     (1572864, 1572864, 100, None, None)
     """
@@ -125,7 +125,7 @@ def read_partitions(text: str) -> list[Partition]:
 
 def read_association(text: str, account: str | None, partition: str | None) -> Association:
     """Parse a user's `sacctmgr -nP show user withassoc format=ASSOCIATION_FIELDS`. Takes the row of this
-    account (None: the default). A row of this partition comes before one for any partition."""
+    account (None: the user's default account), preferably the row for this partition."""
     rows = [row for row in _rows(text, ASSOCIATION_FIELDS) if row[1] == (account or row[0])]
     rows = [row for row in rows if row[2] in ("", partition)]
     if not rows:
@@ -160,7 +160,7 @@ def _lines(text: str, first: str) -> Iterator[Mapping[str, str]]:
 
 
 def _rows(text: str, fields: Sequence[str]) -> Iterator[list[str]]:
-    """Iterate over rows with a value for each field; skip others."""
+    """Iterate over the rows that have a value for each field, and skip all other rows."""
     for line in text.splitlines():
         values = [value.strip() for value in line.split("|")]
         if len(values) == len(fields):
@@ -175,14 +175,14 @@ SACCT_FIELDS = "JobID,State,ExitCode,Start,End,NodeList,JobName"
 
 # SLURM's state      what it means for an element
 # COMPLETED          its process ended with 0
-# COMPLETING         its processes may still be there: not ended
-# CONFIGURING        its node is being switched on or prepared: it has no process yet
-# REQUEUED, .._FED   will run again
+# COMPLETING         its processes may still exist, so it has not ended
+# CONFIGURING        its node is being switched on or prepared, so it has no process yet
+# REQUEUED, .._FED   it will run again
 # REQUEUE_HOLD,
 # RESV_DEL_HOLD,
-# SPECIAL_EXIT       held until somebody releases it, as PENDING with a reason of HELD is
+# SPECIAL_EXIT       it is held until somebody releases it, as with PENDING for a reason of HELD
 # PREEMPTED,
-# NODE_FAIL          ended, unless it is requeued within seconds (`PASSING`)
+# NODE_FAIL          it has ended, unless SLURM requeues it within seconds (`PASSING`)
 STATES = {
     "PENDING": State.PENDING,
     "REQUEUED": State.PENDING,
@@ -215,7 +215,7 @@ CAUSES = {
     "BOOT_FAIL": Cause.NODE,
     "PREEMPTED": Cause.PREEMPTED,
 }
-# a requeue may follow these states within seconds
+# states that a requeue may follow within seconds
 PASSING = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 
 
@@ -225,8 +225,8 @@ HELD = re.compile(
     r"|^dependency ?never ?satisfied",
     re.IGNORECASE,
 )
-# Reasons of a job that asks for more than its QOS or association allows a single job: `AssocMaxMemPerJob`,
-# `QOSMaxCpuPerJobLimit`.
+# Reasons of a job that exceeds its QOS's or association's limit for a single job, such as `AssocMaxMemPerJob`
+# and `QOSMaxCpuPerJobLimit`.
 PER_JOB = re.compile(r"^(?:QOS|Assoc)\w*PerJob", re.IGNORECASE)
 LAUNCH_FAILED = re.compile(r"launch.failed.requeued.held", re.IGNORECASE)
 
@@ -239,16 +239,16 @@ class SlurmElement(NamedTuple):
 
     element: int
     word: str  # SLURM's own word for its state
-    # held by SLURM after a failed launch: no person will release it, so it counts as failed
+    # whether SLURM holds it after a failed launch; nobody will release it, so it counts as failed
     launch_failed: bool
     core_spec: str
     status: Status
-    name: str = ""  # of its job; "": not read
+    name: str = ""  # its job's name; "" if not read
 
 
 def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
     """Read the elements of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch), each with
-    its array. A job that is no array is NO_ELEMENT. Raises ValueError for a job's line of another form."""
+    its array's id. A single job has the number NO_ELEMENT. Raises ValueError for a job's malformed line."""
     for line in job_rows(text):
         fields = [field.strip() for field in line.split("|", 10)]
         array, task, word, code, restarts, core_spec, began, ended, node, reason = fields[:10]
@@ -269,7 +269,7 @@ def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
             continue
         status = wait_status(code)
         for index in expanded(task):
-            # `CANCELLED by 1000`, and `CANCELLED+` where a column was too narrow
+            # `CANCELLED by 1000`, or `CANCELLED+` if the column was too narrow
             words = state.rstrip("+").split()
             element = _element(index, words[0] if words else "", status, "", began, ended, node, 0, "")
             yield element._replace(name="".join(name))
@@ -305,7 +305,7 @@ def _element(
         completing=word == "COMPLETING",
         held=held,
         beyond_limit=state is State.PENDING and PER_JOB.search(reason) is not None,
-        # For some seconds after a requeue SLURM still reports the last start here.
+        # For some seconds after a requeue SLURM still reports the last start in this field.
         expected=_time(began) if state is State.PENDING and not held else 0.0,
         exit_code=exit_code,
         signal=signal,
@@ -316,22 +316,22 @@ def _element(
 
 
 def _cause(word: str, number: int | None) -> Cause:
-    """Return why SLURM ended the element. SIGUSR1 announces the end of its time
-    (`submission.array_arguments`): it kills an element whose interpreter is so slow that it has no handler
-    yet."""
+    """Return why SLURM ended the element. SIGUSR1 means the time limit, whose approach it announces
+    (`submission.array_arguments`). It kills an element whose interpreter started so slowly that no handler
+    was installed."""
     return Cause.TIME if number == signals.SIGUSR1 else CAUSES.get(word, Cause.NONE)
 
 
 def _end(word: str, code: int) -> tuple[int | None, int | None]:
     """Return the exit status and the signal of an element's process; at least one is None.
 
-    With any other word SLURM's code is not the process's own: it writes 0:125 for an element out of memory.
+    For other words, SLURM's code is not that of the process: an element that ran out of memory has 0:125.
 
     | word      | code            | exit status | signal |
     |-----------|-----------------|-------------|--------|
     | COMPLETED | any             | 0           | None   |
-    | FAILED    | with a signal   | None        | it     |
-    | FAILED    | with a status   | it          | None   |
+    | FAILED    | with a signal   | None        | that   |
+    | FAILED    | with a status   | that        | None   |
     | FAILED    | neither         | None        | None   |
     | any other | any             | None        | None   |
     """
@@ -345,7 +345,7 @@ def _end(word: str, code: int) -> tuple[int | None, int | None]:
 
 
 def _why(state: State, word: str, exit_code: int | None, signal: int | None, reason: str) -> str:
-    """Name why: `exit 1`, `signal 9`, `OUT_OF_MEMORY`, `JobArrayTaskLimit`; "": nothing to report."""
+    """Return the reason for the state: `exit 1`, `signal 9`, `OUT_OF_MEMORY`, `JobArrayTaskLimit`, or ""."""
     said = "" if reason in ("None", "N/A", "") else reason
     if state is State.FAILED and signal is not None:
         return f"signal {signal}"
@@ -357,8 +357,8 @@ def _why(state: State, word: str, exit_code: int | None, signal: int | None, rea
 
 
 def wait_status(text: str) -> int:
-    """Return how a process ended, as wait(2) gives it, from `3:0` (status and signal: sacct, and squeue of
-    later releases) or `768` (squeue of 22.05)."""
+    """Return a process's wait status, as wait(2) encodes it. The text is `3:0` (exit status and signal, from
+    sacct and later releases of squeue) or `768` (squeue 22.05)."""
     status, colon, number = text.partition(":")
     return _number(status) << 8 | _number(number) if colon else _number(status)
 

@@ -1,6 +1,6 @@
-"""SLURM by pyslurm where that is as good as the commands, and by these for all else. For `SlurmCluster`,
-where `cluster.slurm_api` asks for it; arguments of `sbatch` become fields of pyslurm's
-`JobSubmitDescription`.
+"""SLURM through pyslurm for calls that it does as well as the commands, and through the commands for all
+others. `SlurmCluster` uses this if `cluster.slurm_api` asks for it. Arguments of `sbatch` become fields of
+pyslurm's `JobSubmitDescription`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 # Translates the arguments of `sbatch` into the fields of pyslurm's `JobSubmitDescription`.
 #
-# Only `submission` defines a job, as sbatch's options: so both ways submit the same. A job with an option
-# that has no row here goes through `sbatch`: pyslurm does not carry the option, or it was not tried.
+# Only `submission` defines a job, as sbatch's options, so both ways submit the same job. If the table has no
+# row for an option, the job goes through `sbatch`: pyslurm lacks the option, or nobody has tested it.
 
 _WARNING = re.compile(r"B:([A-Z0-9]+)@([0-9]+)")
 
 
 def attributes(arguments: Sequence[str], script: str) -> dict[str, object] | None:
-    """Translate these arguments of sbatch, `sbatch` first; None where pyslurm does not carry an option."""
+    """Translate these arguments, which begin with `sbatch`; None if pyslurm does not carry an option."""
     asked: dict[str, object] = {"script": script, "environment": handed_on()}
     for word in arguments[1:]:
         option, _, value = word.partition("=")
@@ -52,7 +52,7 @@ def _text(name: str) -> Callable[[str], Mapping[str, object]]:
 
 
 def _number(name: str) -> Callable[[str], Mapping[str, object] | None]:
-    # A text of digits raises TypeError for a time limit, and 0 is never sent.
+    # pyslurm raises TypeError for a time limit given as text, and never sends 0.
     return lambda value: {name: int(value)} if value.isdecimal() and int(value) > 0 else None
 
 
@@ -65,8 +65,7 @@ def _fixed(**row: object) -> Callable[[str], Mapping[str, object]]:
 
 
 def _warned(value: str) -> Mapping[str, object] | None:
-    """Translate `B:USR1@120`: a signal for the batch script alone, so many seconds before the end of its
-    time."""
+    """Translate `B:USR1@120`, a signal for the batch script alone, 120 seconds before the end of its time."""
     if (match := _WARNING.fullmatch(value)) is None:
         return None
     number = int(signal.Signals[f"SIG{match[1]}"])
@@ -104,32 +103,30 @@ _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
 }
 
 
-# SLURM by pyslurm where that is as good as the commands, and by the commands for all else.
-#
-# | asked of SLURM                  | by pyslurm           | by the commands, where                          |
+# | call                            | through pyslurm      | through the commands, if                        |
 # | ------------------------------- | -------------------- | ----------------------------------------------- |
-# | submission                      | JobSubmitDescription | an option has no row in the table above, as     |
-# |                                 |                      | core-spec 0                                     |
+# | submission                      | JobSubmitDescription | the table above has no row for an option, such  |
+# |                                 |                      | as core-spec 0                                  |
 # | cancel of a whole job           | Job.cancel           | pyslurm reports an error: it takes errno for    |
-# |                                 |                      | the answer, also after a success                |
+# |                                 |                      | the answer, even after a success                |
 # | throttle                        | Job.modify           | SLURM did not note the number                   |
-# | nodes                           | Nodes                | one reserves cores: pyslurm does not have which |
-# |                                 |                      | (CpuSpecList)                                   |
-# | partitions                      | Partitions           |                                                 |
-# | all else: what runs, accounting | nothing              | always                                          |
+# | nodes                           | Nodes                | a node reserves cores, since pyslurm lacks      |
+# |                                 |                      | CpuSpecList                                     |
+# | partitions                      | Partitions           | pyslurm cannot be used                          |
+# | others (queue, accounting)      | never                | always                                          |
 #
-# So the commands read a submission back: another way than the one that submitted. Each call is a process of
-# its own (`helper`), which ends with this one, as `sbatch` does:
+# So a submission through pyslurm is always read back through the commands. Each call of pyslurm is a process
+# of its own (`pyslurm_helper`), which ends with this process, as `sbatch` does:
 #
 # | the helper                           | a query, cancel, throttle            | a submission             |
 # |--------------------------------------|--------------------------------------|--------------------------|
-# | answers                              | its answer                           | the id                   |
-# | says that SLURM does not answer      | the commands judge                   | TransientError           |
-# | says that SLURM refuses              | the commands judge                   | FailedError              |
-# | ends, hangs, answers something else  | the commands, of all from then on    | TransientError, then the |
-# |                                      |                                      | commands                 |
+# | answers                              | returns the answer                   | returns the id           |
+# | says that SLURM does not answer      | uses the commands                    | TransientError           |
+# | says that SLURM refuses              | uses the commands                    | FailedError              |
+# | ends, hangs, or answers nonsense     | uses the commands from now on        | TransientError, and the  |
+# |                                      |                                      | commands from now on     |
 #
-# After a TransientError a submission's outcome is unknown: `find` looks for it by `squeue` and its unique
+# After a TransientError the outcome of a submission is unknown. `find` then searches squeue for its unique
 # name.
 
 HELPER = Path(__file__).with_name("pyslurm_helper.py")
@@ -141,22 +138,22 @@ class HelperLostError(Exception):
 
 
 class SlurmBindings(SlurmCommands):
-    """SLURM by pyslurm, which must be of the cluster's release, and of this cluster. The first call checks
-    that."""
+    """SLURM through pyslurm, which must fit the cluster's release and be configured for this cluster. The
+    first call checks that."""
 
     def __init__(
         self, python: str | None = None, *, wanted: bool, warn: Callable[[str], None] | None = None
     ) -> None:
-        """`python`: the interpreter that has pyslurm; None: this one. `wanted`: the configuration demands
-        pyslurm, so a missing one stops preflight, and is a warning elsewhere. `warn` is called from any
-        thread; None: warnings go to the log."""
+        """`python` is the interpreter that has pyslurm (None: this one). If `wanted`, the configuration
+        demands pyslurm: without it preflight stops, and other commands warn. `warn` may be called from any
+        thread; if it is None, warnings go to the log."""
         self._python = python or sys.executable
         self._wanted = wanted
         self._warn = warn or logging.getLogger("penstock").warning
         self._lock = threading.Lock()
-        # pyslurm's version, once it proved to fit this cluster
+        # pyslurm's version; "" until it proves to fit this cluster
         self._version = ""
-        # why the commands have taken over; "": they have not
+        # why the commands have replaced pyslurm; "" if they have not
         self._why = ""
 
     @property
@@ -194,7 +191,7 @@ class SlurmBindings(SlurmCommands):
             super().cancel(job, indices)
 
     def throttle(self, array: str, at_once: int) -> None:
-        # For an array that has ended, pyslurm has None.
+        # pyslurm returns None for an array that has ended.
         arguments = {"job": array, "at_once": at_once}
         if not self._asked("throttle", arguments, lambda noted: noted in (None, at_once)):
             super().throttle(array, at_once)
@@ -210,7 +207,7 @@ class SlurmBindings(SlurmCommands):
             raise TransientError("nothing is known of a submission by pyslurm", why=str(error)) from error
 
     def _asked(self, name: str, arguments: Mapping[str, object], read: Callable[[Any], Any]) -> Any:
-        """Call the helper, and read its answer; None where the commands must decide."""
+        """Call the helper, and read its answer; None if the commands must be used."""
         if not self._usable():
             return None
         try:
@@ -222,8 +219,8 @@ class SlurmBindings(SlurmCommands):
         return None
 
     def _usable(self) -> bool:
-        """Return whether pyslurm fits this cluster and has not been lost. Raises TransientError while SLURM
-        does not answer: then pyslurm cannot be judged."""
+        """Return whether pyslurm fits this cluster and the commands have not replaced it. Raises
+        TransientError while SLURM does not answer, since pyslurm then cannot be checked."""
         with self._lock:
             if not (self._version or self._why):
                 try:
@@ -247,7 +244,7 @@ class SlurmBindings(SlurmCommands):
         """Call pyslurm once, and read its result. Raises FailedError with SLURM's own words for a refusal,
         TransientError while SLURM does not answer, and HelperLostError."""
         command = (self._python, str(HELPER), str(int(client.ANSWER_WITHIN)), name)
-        outlives = name != "submit"  # a submission that outlives its controller has nobody to take it
+        outlives = name != "submit"  # nobody would watch an array submitted after its controller's death
         try:
             answer = client.call(*command, stdin=json.dumps(arguments), outlives=outlives, program="pyslurm")
         except PreflightError as error:
@@ -267,14 +264,14 @@ class SlurmBindings(SlurmCommands):
             words = str(fields["refused"])
         except (LookupError, TypeError, ValueError) as error:
             raise HelperLostError(f"its answer cannot be read: {type(error).__name__}: {error}") from error
-        # libslurm calls an error `Success` if it did not keep the number.
+        # libslurm reports the words `Success` for an error whose number it lost.
         kind = TransientError if words in ("", "Success") else client.kind_of(words)
         what = "did not reach SLURM" if issubclass(kind, TransientError) else "was refused by SLURM"
         raise kind(f"pyslurm {what}", why=words or "no reason given")
 
 
 def _differs(version: str, cluster: str, theirs: Facts) -> str:
-    """Explain why this pyslurm does not fit the cluster of the commands; "" where it does."""
+    """Explain why this pyslurm does not fit the cluster of the commands; "" if it does."""
     if release(version) != release(theirs.version):
         return f"pyslurm {version} is not of this cluster's release, {theirs.version}"
     if cluster != theirs.cluster:

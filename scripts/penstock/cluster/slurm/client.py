@@ -1,5 +1,5 @@
-"""Runs SLURM's commands as the user's own shell would, sorts their errors, and says what to change in the
-configuration when SLURM refuses a job.
+"""Runs SLURM's commands as the user's own shell would, sorts their errors, and advises which setting to
+change when SLURM refuses a job.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-# SLURM's words in small letters, and their hint. The first match counts, so a phrase stands above a word in
-# it.
+# Phrases of SLURM in small letters, each with its hint. The first match counts, so longer phrases come before
+# the words in them.
 ADVICE = (
     (
         "access/permission denied",
@@ -70,7 +70,7 @@ def advice(words: str) -> str:
 
 @contextlib.contextmanager
 def advised() -> Iterator[None]:
-    """Give the hint of `advice` to a FailedError without a hint that leaves the context."""
+    """If a FailedError without a hint leaves the context, give it the hint of `advice`."""
     try:
         yield
     except FailedError as error:
@@ -78,31 +78,29 @@ def advised() -> Iterator[None]:
         raise
 
 
-# Runs SLURM's commands as the user's own shell would, and sorts their errors.
-#
-# A command gets this process's environment: a site's wrapper reads it, and SLURM finds its controller by it.
-# Variables that stand for options are left out. An outer job or a profile sets many, and they would change
-# what a command means. For a job's own environment see `submission.handed_on`.
+# A command gets this process's environment, since a site's wrapper reads it, and SLURM finds its controller
+# by it. Variables that act as options are left out: an outer job or a profile sets many, and they would
+# change the command's meaning. For a job's own environment see `submission.handed_on`.
 
-# variables that stand for an option, or describe an outer job
+# variables that act as an option, or describe an outer job
 OPTIONS = re.compile(
     r"_?(SLURM|SLURMD|SBATCH|SALLOC|SRUN|SQUEUE|SINFO|SACCT|SCANCEL|SCONTROL|SPRIO|SSTAT|SREPORT|SPANK)_"
 )
-# stands for the user's password; it reaches a command only by the environment
+# the variable whose token replaces the user's password; commands take it only from the environment
 TOKEN = "SLURM_JWT"  # noqa: S105 (its name)
 # Variables that choose the controller and the user (sbatch(1), "INPUT ENVIRONMENT VARIABLES"; SLURM's "JSON
-# Web Tokens (JWT) Authentication"). Not SBATCH_CLUSTERS: only sbatch obeys it, and squeue would search for
-# the job elsewhere.
+# Web Tokens (JWT) Authentication"). SBATCH_CLUSTERS is missing on purpose: only sbatch obeys it, so squeue
+# would search for the job on another cluster.
 CONTROLLER = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", TOKEN})
-ANSWER_WITHIN = 120.0  # seconds for a command: above SLURM's own MessageTimeout and its repeats
-AFTER = 0.5  # seconds until a query that was killed, or failed in unknown words, is repeated once
+ANSWER_WITHIN = 120.0  # seconds that a command may take; above SLURM's own MessageTimeout and its repeats
+AFTER = 0.5  # seconds until a query is repeated once, if it was killed or failed with unknown words
 LOOK = 1.0  # seconds between two checks for a signal while waiting for a command
 # exit statuses by which a shell, such as a site's wrapper, reports a command ended by a signal
 SIGNALLED = range(129, 160)
-# Seconds after which, and between which, a person is informed of a command that has not answered.
+# seconds until the first line about a command that has not answered, and between further lines
 SAID, AGAIN = 15.0, 45.0
 
-# words of refusals; they win over those of `TRANSIENT` in the same answer
+# words of refusals; they take precedence over words of `TRANSIENT` in the same answer
 FINAL = re.compile(
     r"\binvalid [\w /-]*\b(specified|specification|name|request)\b|access/permission denied"
     r"|unknown (account|user|qos|wckey)",
@@ -126,7 +124,7 @@ POLICY = re.compile(r"job violates accounting/qos policy", re.IGNORECASE)
 REASON = re.compile(r"\b(?:Assoc|QOS)[A-Z]\w+")
 
 
-# from 23.02, to a client that queries too often (`element_times`)
+# SLURM's words, from 23.02 on, to a client that queries too often (`element_times`)
 OVERLOADED = re.compile(r"rate limit exceeded|please retry momentarily", re.IGNORECASE)
 
 
@@ -139,7 +137,7 @@ def warn_by(say: Callable[[str], None]) -> None:
 
 
 def say(text: str) -> None:
-    """Report a line by what `warn_by` set, else to the log."""
+    """Report a line through the function that `warn_by` set, else to the log."""
     _say[0](text)
 
 
@@ -160,7 +158,7 @@ class CommandOutput(NamedTuple):
     def words(self) -> str:
         """SLURM's own words, on one line."""
         lines = [line.strip() for line in (self.err.strip() or self.out.strip()).splitlines() if line.strip()]
-        # Without SLURM's prefix, take all that a site's wrapper prints.
+        # If no line has SLURM's prefix, take all that a site's wrapper prints.
         own = [line for line in lines if OWN_WORDS.match(line)]
         return "; ".join(own or lines) or self.end
 
@@ -172,13 +170,13 @@ class CommandOutput(NamedTuple):
 
     @property
     def wordless(self) -> bool:
-        """Whether it was killed, or printed nothing: then SLURM itself has refused nothing."""
+        """Whether the command was killed, or printed nothing. SLURM itself has then refused nothing."""
         return self.code < 0 or self.code in SIGNALLED or not (self.err.strip() or self.out.strip())
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of SLURM's commands. An empty token is dropped: a job submitted by a token has
-    one (`submission.exporting`)."""
+    """Return the environment of SLURM's commands. It leaves out an empty token, such as a job has that was
+    submitted with a token (`submission.exporting`)."""
     kept = {
         name: value for name, value in os.environ.items() if name in CONTROLLER or not OPTIONS.match(name)
     }
@@ -195,10 +193,10 @@ def call(
     outlives: bool = True,
     program: str = "",
 ) -> CommandOutput:
-    """Run a command; the caller judges its exit status. Raises TransientError where it does not end in time
-    or cannot be started now, PreflightError where it is not installed, and InterruptedRunError. `env`
-    replaces `environment`; `extra` adds to it. `outlives`: the command may go on when this process is killed.
-    `program`: its name for people; "": its first word."""
+    """Run a command; the caller judges its exit status. Raises TransientError if it does not end in time or
+    cannot be started now, PreflightError if it is not installed, and InterruptedRunError. `env` replaces
+    `environment`; `extra` adds to it. If `outlives`, the command may continue when this process is killed.
+    `program` is its name for people ("": its first word)."""
     program = program or command[0]
     variables: dict[str | bytes, str] = {}
     variables.update(environment() if env is None else env)
@@ -211,9 +209,9 @@ def call(
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            # A name that stands there twice is a str and bytes (`submission.exporting`).
+            # To occur twice, a name is once a str and once bytes (`submission.exporting`).
             env=cast("Mapping[str, str]", variables),
-            # This thread waits for the command's end.
+            # This thread waits until the command ends, as `dies_with` requires.
             preexec_fn=None if outlives else dies_with(os.getpid()),  # noqa: PLW1509
         ) as process:
             out, err = _answer(process, program, stdin)
@@ -227,9 +225,9 @@ def call(
 
 
 def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[str, str]:
-    """Return its standard output and error. Warns after SAID, then every AGAIN. Raises TransientError after
-    ANSWER_WITHIN, and InterruptedRunError after a signal. A command that answers within LOOK is still read,
-    for the cleanup of a stop."""
+    """Return the process's standard output and error. Warns after SAID, then every AGAIN. Raises
+    TransientError after ANSWER_WITHIN, and InterruptedRunError after a signal. Even then it reads a command
+    that answers within LOOK, so that cleanup after a stop can run commands."""
     began, input_once, due = time.monotonic(), iter([stdin]), SAID
     within = waits.within(ANSWER_WITHIN)
     try:
@@ -251,10 +249,10 @@ def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[s
 
 
 def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "") -> str:
-    """Return the standard output of a query, also of one that fails with the words `unless`. Any other
-    failure is a TransientError, whatever SLURM's words: nothing was refused, and elements may live meanwhile.
-    The query is repeated once after AFTER, unless SLURM names a transient cause, which its commands have
-    retried themselves."""
+    """Return the standard output of a query, even if it fails with the words `unless`. Any other failure is a
+    TransientError, whatever SLURM says, since nothing was refused and elements may still be running. The
+    query is repeated once after AFTER, unless SLURM names a transient cause: its commands have then retried
+    already."""
     for last in (False, True):
         answer = call(*command, extra=extra)
         if answer.code == 0 or (unless and unless in answer.words):
@@ -270,7 +268,7 @@ def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "")
 
 @contextlib.contextmanager
 def reading(program: str, text: str) -> Iterator[None]:
-    """Turn a malformed answer inside the context into a TransientError: it may be cut off."""
+    """Turn errors from a malformed answer inside the context into TransientError: it may be cut off."""
     try:
         yield
     except (ValueError, LookupError) as error:
@@ -282,8 +280,8 @@ def reading(program: str, text: str) -> Iterator[None]:
 
 
 def problem(program: str, answer: CommandOutput) -> PenstockError:
-    """Make the error of a failed order. If the command was killed, or printed nothing, nobody knows whether
-    SLURM obeys: a TransientError."""
+    """Make the error of a failed order. If the command was killed, or printed nothing, SLURM may still obey,
+    so the error is a TransientError."""
     kind = TransientError if answer.wordless else kind_of(answer.words)
     sentences: dict[type[PenstockError], str] = {
         OverloadedError: f"{program} has to back off",
@@ -298,8 +296,8 @@ def problem(program: str, answer: CommandOutput) -> PenstockError:
 
 
 def _token_ended() -> float:
-    """Return when the token in SLURM_JWT ended, in seconds since the epoch; 0: no token, still valid, or not
-    stated. SLURM refuses every request with an expired token, without mentioning the token."""
+    """Return when the token in SLURM_JWT expired, in seconds since the epoch; 0 if there is no token, or it
+    is still valid or states no end. SLURM refuses requests with an expired token without mentioning it."""
     try:
         part = os.environ.get(TOKEN, "").split(".")[1]
         ends = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))["exp"]
@@ -315,9 +313,9 @@ def kind_of(words: str) -> type[PenstockError]:
     |--------------------------------------------|----------------------------|-----------------------------|
     | of OVERLOADED                              | any                        | OverloadedError             |
     | of POLICY                                  | one of submitted jobs      | QueueFullError              |
-    | of POLICY                                  | none: pyslurm does not say | QueueFullError; who knows   |
-    |                                            |                            | the limits judges           |
-    | of POLICY                                  | others alone               | FailedError                 |
+    | of POLICY                                  | none, as from pyslurm      | QueueFullError; a caller    |
+    |                                            |                            | who knows the limits judges |
+    | of POLICY                                  | only others                | FailedError                 |
     | of FINAL                                   | any                        | FailedError                 |
     | of TRANSIENT                               | any                        | TransientError              |
     | others                                     | any                        | FailedError                 |

@@ -1,8 +1,8 @@
-"""The cluster port over SLURM, by its commands or pyslurm (`command_line`, `bindings`).
+"""The cluster port over SLURM, through its commands or pyslurm (`command_line`, `bindings`).
 
-A single query answers for all elements of an array. Elements that the controller has forgotten (it purges a
-job MinJobAge after its end) are looked up in slurmdbd's accounting. Without slurmdbd they are LOST: then only
-their receipts prove their work.
+One query reports all elements of an array. The controller forgets a job when MinJobAge has passed since its
+end. Such elements are looked up in slurmdbd's accounting. Without slurmdbd they are LOST, and only their
+receipts prove their work.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     from penstock.core.node_answer import NodeCores
 
 SUBMIT = "submit"  # the step of a submitted controller's job
-# Seconds until a killed controller's submission has ended, too (a site's wrapper of sbatch may take longer
-# than sbatch).
+# Seconds until the submission of a killed controller has ended as well. A site's wrapper of sbatch may take
+# longer than sbatch.
 KILLED_WITHIN = 10.0
-RENAMED = 60.0  # seconds after a submission in which a job of that number is the array, whatever its name
+RENAMED = 60.0  # seconds after a submission in which the job of that number is ours, whatever its name
 PARTIAL = 60.0  # seconds until slurmdbd is queried again for limits that it did not report
 BESIDE = 1  # places in the queue that are left to the controller's own job
-# Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: a requeue follows within
-# a few.
+# Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: SLURM requeues within a
+# few seconds.
 SETTLE = 20.0
 
 
 class SlurmCluster(Cluster):
-    """The Cluster port by the rules of SLURM."""
+    """The Cluster port with the rules of SLURM."""
 
     kind = "slurm"
 
@@ -71,25 +71,25 @@ class SlurmCluster(Cluster):
         self._target = target
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}
-        # with the end of its validity, by the monotonic clock
+        # each limit, with the end of its validity on the monotonic clock
         self._longest: dict[JobOptions, tuple[TimeLimit | None, float]] = {}
         # the name under which each array was submitted
         self._names: dict[str, str] = {}
         # ids of arrays that the last query showed to be another job's
         self._others: set[str] = set()
-        # arrays submitted here and not queried yet, with their time
+        # arrays submitted by this process and not queried yet, with the time of their submission
         self._fresh: dict[str, float] = {}
         # arrays of earlier controllers
         self._recalled: set[str] = set()
-        # arrays whose core-spec must still be read back, with the requested one
+        # the requested core-spec of each array whose core-spec must still be read back
         self._unread: dict[str, int] = {}
-        # first time in a state that a requeue may follow
+        # when each element was first seen in a state that a requeue may follow
         self._passing: dict[tuple[str, int], float] = {}
         self._requeues = Requeues(self._slurm)
         self._pace = QueryPace(config.poll)
         # the last status of each element that has ended
         self._ended: dict[str, dict[int, Status]] = {}
-        # Elements cancelled by index: slurmctld drops the waiting ones, and remembers the rest.
+        # Elements cancelled by index: slurmctld forgets those that waited, and remembers the rest.
         self._cancelled: dict[str, set[int]] = {}
 
     @property
@@ -111,7 +111,7 @@ class SlurmCluster(Cluster):
         self, steps: Sequence[str], cores: Mapping[str, NodeCores | None]
     ) -> Mapping[str, Sequence[CheckResult]]:
         if self._facts is None:
-            return {}  # SLURM could not be reached: `check` has said so
+            return {}  # SLURM could not be reached, as `check` has reported
         nodes = self._slurm.nodes()
         jobs: dict[JobOptions, list[str]] = {}
         autos: list[CheckResult] = []
@@ -144,8 +144,8 @@ class SlurmCluster(Cluster):
 
     def submit(self, spec: ArraySpec) -> str:
         """Submit once. After a TransientError, `find` the array before another `submit`. Raises FailedError
-        with SLURM's own words for a refusal, and where the cluster dropped the core-spec (the array is then
-        cancelled)."""
+        with SLURM's own words for a refusal, or if the cluster dropped the core-spec. In the second case the
+        array is cancelled."""
         options = self._options(spec.step)
         limit = spec.time or options.time
         if limit == AUTO_TIME:
@@ -174,13 +174,13 @@ class SlurmCluster(Cluster):
         return array
 
     def _full(self, options: JobOptions, refused: QueueFullError) -> FailedError:
-        """Make the error for a limit of QOS or association. pyslurm names no limit: a trial does.
+        """Make the error for a limit of QOS or association. pyslurm names no limit, so a trial job finds it.
 
         | SLURM names a limit of submitted jobs | a trial of one job | error          |
         |---------------------------------------|--------------------|----------------|
-        | yes                                   | not asked for      | QueueFullError |
-        | no limit at all                       | is refused         | FailedError    |
-        | no limit at all                       | any other          | QueueFullError |
+        | yes                                   | is not made        | QueueFullError |
+        | no, it names no limit at all          | is refused         | FailedError    |
+        | no, it names no limit at all          | ends otherwise     | QueueFullError |
         """
         words = ""
         if not names_queue(refused.why):
@@ -219,7 +219,7 @@ class SlurmCluster(Cluster):
         return self._options(step).spec_cores
 
     def appears_within(self, *, ended: bool) -> float:
-        """An abandoned request stays in slurmctld's queue for about MessageTimeout."""
+        """slurmctld keeps an abandoned request in its queue for about MessageTimeout."""
         queued = self._known().message_timeout
         return queued if ended else ANSWER_WITHIN + KILLED_WITHIN + queued
 
@@ -228,7 +228,7 @@ class SlurmCluster(Cluster):
 
     def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
         """Query the states of all arrays at once. An ended element keeps its status when the controller
-        forgets it: accounting is queried for elements never reported as ended."""
+        forgets it. Accounting is queried only for forgotten elements that were never reported as ended."""
         elements = self._timed(list(arrays)) if arrays else {}
         for array in arrays:
             self._read_back(array, elements[array])
@@ -243,7 +243,8 @@ class SlurmCluster(Cluster):
         missing = wanted - current.keys() - over.keys()
         if missing and self._known().accounting:
             for element in self._own(array, self._slurm.ended_elements(array)):
-                # RUNNING only in accounting is an unclosed record: the controller knows what is alive.
+                # If only accounting shows RUNNING, its record was never closed: the controller knows all live
+                # jobs.
                 if element.element in missing and element.status.state.ended:
                     current[element.element] = element
         failed = [index for index in wanted & current.keys() if current[index].launch_failed]
@@ -283,7 +284,8 @@ class SlurmCluster(Cluster):
         return {array: self._checked(array, elements[array]) for array in arrays}
 
     def _checked(self, array: str, elements: Sequence[SlurmElement]) -> Sequence[SlurmElement]:
-        """Return the elements that are the array's own, and note whether its id is another job's now."""
+        """Return the elements that belong to the array, and note whether its id now belongs to another
+        job."""
         own = self._own(array, elements)
         if elements and time.monotonic() - self._fresh.pop(array, -math.inf) < RENAMED and not own:
             # A site's plugin renames submitted jobs: keep that name from now on.
@@ -297,16 +299,16 @@ class SlurmCluster(Cluster):
 
     def _own(self, array: str, elements: Sequence[SlurmElement]) -> list[SlurmElement]:
         """Return the elements whose job has the array's name. A slurmctld that lost its state numbers jobs
-        anew: then the id belongs to another job, of this account or not.
+        from the start again, so the id may belong to another job, of this or another account.
 
-        | the array's name | the element's name | counts as              |
+        | the array's name | the element's name | the element counts as  |
         |------------------|--------------------|------------------------|
         | not known        | any                | the array's            |
         | known            | not read           | the array's            |
         | known            | the same           | the array's            |
         | known            | another            | not known to SLURM     |
 
-        A job that a site's plugin renames on submission gets its name from the first answer after that.
+        If a site's plugin renames jobs on submission, the first answer afterwards supplies the array's name.
         """
         name = self._names.get(array, "")
         return [element for element in elements if not name or element.name in ("", name)]
@@ -319,11 +321,11 @@ class SlurmCluster(Cluster):
         FailedError."""
         wanted = self._unread.get(array)
         if array in self._recalled and all(element.status.state.ended for element in elements):
-            return  # it was ended, perhaps for that very reason
+            return  # the array was cancelled, perhaps because its core-spec differed
         if wanted is not None and elements:
             core_specs = {element.core_spec for element in elements}
             if core_specs != {str(wanted)}:
-                # Where SLURM does not answer this, the next query reads it back again.
+                # If SLURM does not answer, the next query reads the core-spec back again.
                 self.cancel(array)
             del self._unread[array]
             if core_specs != {str(wanted)}:
@@ -366,18 +368,18 @@ class SlurmCluster(Cluster):
             self._slurm.throttle(array, at_once)
 
     def longest(self, step: str) -> float | None:
-        """Return the limit of partition, QOS and association."""
+        """Return the limit that partition, QOS and association set together."""
         limit = self._time_limit(self._config.of(step))
         if limit is not None and not limit.shown:
             return None
         return 0.0 if limit is None else float(limit.seconds)
 
     def longest_anywhere(self) -> float:
-        """Return the longest limit, of hidden partitions too."""
+        """Return the longest limit of any partition, including hidden partitions."""
         return max((partition.max_time or 0.0 for partition in self._slurm.partitions()), default=0.0)
 
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
-        """Let SLURM judge by a trial: nodes that are drained or down now do not count as others."""
+        """Let SLURM judge a trial job. Other nodes do not count while they are drained or down."""
         try:
             return not self._slurm.trial(self._options(step), exclude=nodes).refusal
         except FailedError:
@@ -407,8 +409,8 @@ class SlurmCluster(Cluster):
         return all(STATES.get(word, State.RUNNING).ended for word in words)
 
     def live_job(self, job: str) -> LiveJob | None:
-        """Query a job. An array is alive while an element is; where several accounts have it, its uid is
-        -1."""
+        """Query a job. An array is alive while one of its elements is. If several accounts have a job of this
+        number, the uid is -1."""
         living = self._slurm.live_jobs(job)
         if living:
             return living[0] if len({each.uid for each in living}) == 1 else LiveJob(-1)
@@ -420,7 +422,7 @@ class SlurmCluster(Cluster):
 
     def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         if self._facts is None:
-            return ()  # SLURM could not be reached: `check` has said so
+            return ()  # SLURM could not be reached, as `check` has reported
         asked = list(dict.fromkeys(map(self._options, steps)))
         results: dict[CheckResult, None] = {}
         for options in asked:
@@ -431,7 +433,7 @@ class SlurmCluster(Cluster):
         return [*results, *self._beside(asked)]
 
     def _beside(self, asked: Sequence[JobOptions]) -> Sequence[CheckResult]:
-        """Report what the node of this process's job leaves to elements."""
+        """Report whether this process's own job leaves elements enough of its node."""
         own = resources.current_job()
         if not (own.proven and own.node):
             return []
@@ -471,8 +473,8 @@ class SlurmCluster(Cluster):
         return ""
 
     def _time_limit(self, options: JobOptions) -> TimeLimit | None:
-        """Return the time limit, queried once. While slurmdbd is away, slurmctld's limit counts for PARTIAL
-        seconds."""
+        """Return the time limit, which is queried once. While slurmdbd is away, slurmctld's limit counts for
+        PARTIAL seconds."""
         limit, until = self._longest.get(options, (None, -math.inf))
         if time.monotonic() < until:
             return limit

@@ -1,8 +1,8 @@
-"""SLURM by its commands: builds the command lines, runs them (`client`) and reads their answers.
+"""SLURM through its commands: builds the command lines, runs them (`client`) and reads their answers.
 
-The rules of the scheduler stand in `cluster`, `site`, `probe_job` and `requeues`. The subclass
-`SlurmBindings` sends submissions, cancels, throttles, and queries of nodes and partitions through pyslurm.
-Arrays on disk name the scheduler, never the way; receipts of steps do.
+The scheduler's rules are in `cluster`, `site`, `probe_job` and `element_times`. The subclass `SlurmBindings`
+sends submissions, cancels, throttles, and queries of nodes and partitions through pyslurm. The way to SLURM
+(commands or pyslurm) is recorded in receipts of steps; `arrays.jsonl` names only the scheduler.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from penstock.config.settings import JobOptions
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
-# Includes partitions that are hidden (`Hidden=YES`), or closed to this account. Without it slurmctld omits
-# this account's own jobs there from answers about several jobs, and these partitions and their nodes.
+# Includes partitions that are hidden (`Hidden=YES`), or closed to this account. Without this option slurmctld
+# leaves out these partitions, their nodes, and, if asked about several jobs, this account's jobs there.
 ALL = "--all"
 _JOB_FIELDS = "JobID:|,State:|,exit_code:|,NodeList:|,Reason:|"
-# answer of `sbatch --parsable`: a job's number, and its cluster's name where there are several
+# answer of `sbatch --parsable`: a job's number, and its cluster's name if there are several clusters
 _ID = re.compile(r"^\s*([0-9]+)(?:;[\w.-]+)?\s*$", re.MULTILINE)
 _TASKS = re.compile(r"(?:^|,)max_array_tasks=([0-9]+)")
 _START = re.compile(r"\bto start at ([0-9]+)\s")
@@ -68,22 +68,22 @@ _DENIED = "Access/permission denied"
 
 
 class SlurmCommands:
-    """The SLURM of this machine, over sbatch, squeue, sacct, scontrol, scancel and sinfo. Every call raises
-    TransientError while SLURM does not answer; a query also for any other failure, and for an unreadable
-    answer. Unless a method says otherwise, an order (submission, cancel, update) raises FailedError with
-    SLURM's own words where it is refused."""
+    """The SLURM of this machine, through sbatch, squeue, sacct, scontrol, scancel and sinfo. Every call
+    raises TransientError while SLURM does not answer. A query also raises it for any other failure or an
+    unreadable answer. Unless a method says otherwise, a refused order (submission, cancel, update) raises
+    FailedError with SLURM's own words."""
 
     @property
     def way(self) -> str:
-        """The name of this way, for people and receipts."""
+        """The name of this way to SLURM, for people and receipts."""
         return "commands"
 
     def require(self) -> None:
-        """Raise PreflightError where this way does not work on this machine."""
+        """Raise PreflightError if this way to SLURM does not work on this machine."""
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
 
     def facts(self) -> Facts:
-        """Read what code needs of the cluster's configuration."""
+        """Read the parts of the cluster's configuration that code needs."""
         values = _configuration()
         tasks = _TASKS.search(values.get("SchedulerParameters", ""))
         with reading("scontrol", values.get("MaxArraySize", "")):
@@ -95,7 +95,7 @@ class SlurmCommands:
             allows_core_spec=values.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
             accounting=values.get("AccountingStorageType", "").endswith("slurmdbd"),
             cluster=values.get("ClusterName", ""),
-            # 0: slurmctld purges no job.
+            # With a MinJobAge of 0 slurmctld purges no job.
             min_job_age=_seconds(values.get("MinJobAge", ""), 300) or math.inf,
             message_timeout=_seconds(values.get("MessageTimeout", ""), 10),
             max_jobs=int(values["MaxJobCount"]) if values.get("MaxJobCount", "").isdecimal() else None,
@@ -113,24 +113,25 @@ class SlurmCommands:
         return SlurmSettings(values, written)
 
     def nodes(self) -> list[Node]:
-        """Read all nodes that this account may see: [] where PrivateData hides them."""
+        """Read all nodes that this account may see; [] if PrivateData hides them."""
         text = _shown("scontrol", "show", "node", "--oneliner", ALL)
         with reading("scontrol", text):
             return read_nodes(text)
 
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
-        """Read SLURM's word for each node's state, in small letters; a star at its end: no answer."""
+        """Read SLURM's word for each node's state, in small letters. A star at the end: it does not
+        answer."""
         text = _shown("sinfo", ALL, "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
         lines = (line.partition("|") for line in text.splitlines())
         return {name: state for node, _, state in lines if (name := node.strip()) in names}
 
     def partitions(self) -> list[Partition]:
-        """Read all partitions that this account may see: [] where PrivateData hides them."""
+        """Read all partitions that this account may see; [] if PrivateData hides them."""
         return read_partitions(_shown("scontrol", "show", "partition", "--oneliner", ALL))
 
     def association(self, cluster: str, user: str, options: JobOptions) -> Association:
-        """Read this user's association for jobs with these options; empty where accounting has none. This and
-        the next methods need `Facts.accounting`."""
+        """Read this user's association for jobs with these options; empty if accounting has none. Needs
+        `Facts.accounting`."""
         return read_association(_associations(cluster, user), options.account, options.partition)
 
     def accounts(self, cluster: str, user: str) -> list[str]:
@@ -138,18 +139,18 @@ class SlurmCommands:
         return read_accounts(_associations(cluster, user))
 
     def qos(self, name: str) -> Qos | None:
-        """Read the QOS of this name; None where accounting has none."""
+        """Read the QOS of this name; None if accounting has none. Needs `Facts.accounting`."""
         rows = read_qos(
             _shown("sacctmgr", "-nP", "show", "qos", f"name={name}", f"format={','.join(QOS_FIELDS)}")
         )
         return next((row for row in rows if row.name == name), None)
 
     def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> JobTrial:
-        """Let SLURM judge such a job without submitting it, off the nodes `exclude`. Raises QueueFullError
-        where it judges no job, since this account has too many."""
+        """Let SLURM judge a job with these options, off the nodes `exclude`, without submitting it. Raises
+        QueueFullError if SLURM judges no job, since this account has too many."""
         asked = job_arguments(options, exclude=exclude)
-        # No job results, so no environment is needed. With --export-file sbatch forgets its own, and so
-        # EPOCH, too.
+        # No job is made, so no environment is needed. With --export-file sbatch would forget its own
+        # environment, including EPOCH.
         words = ("sbatch", "--test-only", "--export=NONE", "--chdir=/", "--output=/dev/null", *asked)
         answer = call(*words, stdin="#!/bin/sh\nexit 0\n", extra=EPOCH)
         if answer.code == 0:
@@ -162,17 +163,17 @@ class SlurmCommands:
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         """Submit once; return the array's id. After a TransientError the outcome is unknown. Raises
-        QueueFullError where this account may have no more jobs now."""
+        QueueFullError if this account may have no more jobs now."""
         return self._sbatch(array_arguments(spec, at_once, options), script, spec.name)
 
     def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
-        """Submit a single job without output, which is never started again; return its id. `node`: its only
-        node; "": any that the options allow."""
+        """Submit a single job without output, which is never started again; return its id. `node` is the only
+        node that it may use; "" permits all that the options allow."""
         return self._sbatch(single_arguments(name, options, node), script, name)
 
     def _sbatch(self, command: Sequence[str], script: str, name: str) -> str:
-        """Submit; the answer is the last line of the form of an id. Where a site's wrapper swallows it, the
-        job is the newest of this name: slurmctld has it before sbatch ends with 0."""
+        """Submit, and return the id in the last line that has the form of an id. If a site's wrapper swallows
+        that line, return the newest job of this name: slurmctld knows it before sbatch ends with 0."""
         answer = _handed(command, script, name)
         if answer.code != 0:
             raise problem("sbatch", answer)
@@ -185,8 +186,8 @@ class SlurmCommands:
         )
 
     def find(self, name: str) -> list[int]:
-        """List the ids of this account's arrays of this name, sorted; also ended ones that the controller
-        remembers."""
+        """List the ids of this account's arrays of this name, sorted. They include ended arrays that the
+        controller remembers."""
         mine = (f"--user={os.geteuid()}", f"--name={validated('name', name)}")
         text = ask("squeue", ALL, "-h", "--states=all", *mine, "-o", f"%F|{name}")
         with reading("squeue", text):
@@ -194,8 +195,8 @@ class SlurmCommands:
 
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
         """Read all elements of these arrays by one query; [] for an array that the controller has forgotten.
-        For a single array slurmctld sends only that array. For several, squeue fetches all jobs, with an
-        account all jobs of that account."""
+        For a single array slurmctld sends only that array. For several arrays squeue fetches all jobs, so it
+        is limited to this account's."""
         mine = [f"--user={os.geteuid()}"] if len(arrays) > 1 else []
         which = [ALL, "--array", "-h", "--states=all", *mine, "-j", ",".join(arrays), "-O", SQUEUE_FIELDS]
         text = ask("squeue", *which, extra=EPOCH, unless=_UNKNOWN)
@@ -213,8 +214,8 @@ class SlurmCommands:
             return list(read_sacct(text, array))
 
     def accounting(self, array: str) -> Sequence[Accounted]:
-        """Read from accounting what it keeps of the array's started elements. Needs `Facts.accounting`."""
-        # Each start has its own row (--duplicates), and each step of it another.
+        """Read the accounting of the array's started elements. Needs `Facts.accounting`."""
+        # Each start has its own row (--duplicates), and each step of a start has a further row.
         text = ask("sacct", "--duplicates", "-P", "-n", "-j", array, "-o", USAGE_FIELDS, extra=EPOCH)
         with reading("sacct", text):
             return read_usage(text, array)
@@ -227,7 +228,7 @@ class SlurmCommands:
         return JobSeen(state, wait_status(code) >> 8, node, reason)
 
     def job_states(self, job: str) -> list[str] | None:
-        """Read SLURM's words for the states of a job's elements from the controller; None: unknown to it."""
+        """Read SLURM's words for the states of a job's elements; None if the controller does not know it."""
         answer = call("squeue", ALL, "--array", "-h", "--states=all", "-j", job, "-O", "JobID:|,State:|")
         words = [line.split("|")[1].strip() for line in job_rows(answer.out)] if answer.code == 0 else []
         return None if not words and _UNKNOWN in answer.words else words
@@ -246,7 +247,7 @@ class SlurmCommands:
             ]
 
     def requeue(self, job: str) -> None:
-        """Requeue a job of this account under its number."""
+        """Requeue a job of this account; it keeps its number."""
         answer = call("scontrol", "requeue", job)
         if answer.code != 0:
             raise problem("scontrol requeue", answer)
@@ -258,7 +259,7 @@ class SlurmCommands:
             return [line.split("|")[1].split()[0].rstrip("+") for line in job_rows(listed)]
 
     def jobs(self) -> list[QueuedJob]:
-        """Read all waiting and running jobs, of everybody whom this account may see."""
+        """Read all waiting and running jobs that this account may see."""
         text = _shown("squeue", ALL, "-h", "--states=PD,R,S,CF,CG", "-o", "%A|%F|%t|%u|%a|%q|%N|%r|%j")
         return [_queued(line) for line in job_rows(text) if line.count("|") >= 8]
 
@@ -269,17 +270,17 @@ class SlurmCommands:
             raise problem("scancel", answer)
 
     def keep_off(self, array: str, nodes: Sequence[str]) -> None:
-        """Keep elements that have not started off these nodes, in place of earlier exclusions. No error where
-        all have."""
+        """Keep unstarted elements off these nodes, in place of earlier exclusions. No error if all elements
+        have started."""
         names = host_list(validated("node", name) for name in nodes)
         answer = call("scontrol", "update", f"JobId={array}", f"ExcNodeList={names}")
         if answer.code != 0 and not _gone(answer):
             raise problem("scontrol update", answer)
 
     def throttle(self, array: str, at_once: int) -> None:
-        """Let at most so many elements of an array run at once. An array that has ended is no error."""
+        """Let at most `at_once` elements of an array run at once. An array that has ended is no error."""
         answer = call("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={at_once}")
-        # No error where all elements have started or ended: none is left to hold back.
+        # It is no error if all elements have started or ended: then none is left to hold back.
         if answer.code != 0 and not _gone(answer):
             raise problem("scontrol update", answer)
 
@@ -289,7 +290,7 @@ def _queued(line: str) -> QueuedJob:
     try:
         names = frozenset(host_names(nodes))
     except ValueError:
-        names = frozenset()  # `(null)`, or an unknown form: no node counts as kept by it
+        names = frozenset()  # `(null)`, or an unknown form: the job counts as using no node
     return QueuedJob(job, array, state != "PD", user, account, qos, names, reason, name)
 
 
@@ -297,7 +298,7 @@ def _handed(command: Sequence[str], script: str, name: str) -> CommandOutput:
     """Run sbatch so that the job of this name gets its environment (`exporting`)."""
 
     def run(export: Export) -> CommandOutput:
-        # An sbatch that outlives its controller sleeps, retries, and submits an array without an owner.
+        # An sbatch that outlived its controller might sleep, retry, and submit an array without an owner.
         return call(*command, export.option, stdin=script, env=export.env, outlives=False)
 
     with exporting(name) as export:
@@ -308,7 +309,7 @@ def _handed(command: Sequence[str], script: str, name: str) -> CommandOutput:
 
 
 def _shown(*command: str) -> str:
-    """As `ask`; "" where only administrators may see it (PrivateData of slurm.conf)."""
+    """Return the answer as `ask` does; "" if only administrators may see it (PrivateData of slurm.conf)."""
     return ask(*command, unless=_DENIED)
 
 
@@ -320,7 +321,7 @@ def _associations(cluster: str, user: str) -> str:
 def _configuration() -> dict[str, str]:
     text = ask("scontrol", "show", "config")
     values = dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
-    if "SLURM_VERSION" not in values:  # it stands near the end
+    if "SLURM_VERSION" not in values:  # a line near the end of the answer
         raise TransientError("scontrol's answer cannot be read", why="it is cut off, or no configuration")
     return values
 

@@ -1,10 +1,10 @@
-"""Whether a controller's own job keeps the elements of its run from starting, on SLURM.
+"""Checks whether a controller's own job on SLURM keeps the elements of its run from starting.
 
-An element of a whole node never starts on a node where a controller's job has a core. A smaller element does
-not start where the controller leaves too little. If every node that elements may use holds a controller, all
-wait until the first controller's time is over. So do they where a limit admits so few jobs that controllers
-are all of them. Therefore preflight stops a controller whose job takes the only node (`stop_on_only_node`).
-Of controllers that wait for each other, the one submitted last ends itself (`why_kept_out`).
+An element of a whole node never starts on a node on which a controller's job has a core. A smaller element
+does not start if the controller leaves too little. If a controller runs on every node that elements may use,
+all elements wait until the first controller's time is over. The same happens if a limit admits no jobs except
+the controllers. Therefore preflight stops a controller whose job takes the only node (`stop_on_only_node`).
+If controllers wait for each other, the one submitted last ends itself (`why_kept_out`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.facts import Node
     from penstock.config.settings import JobOptions
 
-# names of controllers' jobs begin so (`workflow.controller_job`)
+# the beginnings of controllers' job names (`workflow.controller_job`)
 CONTROLLER_NAMES = ("penstock-submit-", "penstock-look-")
-MEMORY = 1 << 30  # bytes of a controller whose job does not say
-# SLURM's reasons of elements that wait for a node, not for a moment, a licence or a person
+MEMORY = 1 << 30  # assumed bytes of a controller whose job names no memory
+# SLURM's reasons for elements that wait for a node, rather than for a moment, a licence or a person
 WAITS_FOR_NODES = re.compile(r"Resources|Priority|None|ReqNodeNotAvail|Nodes.required", re.IGNORECASE)
-# SLURM's reasons of elements that wait for the end of other jobs: those equal in these fields of `QueuedJob`.
+# SLURM's reasons for elements that wait until other jobs end, and the fields of `QueuedJob` in which these
+# jobs equal the element.
 LIMITS = {
     re.compile(r"QOSMax\w+PerUser"): ("user", "qos"),
     re.compile(r"QOSGrpJobsLimit"): ("qos",),
@@ -51,11 +52,11 @@ class QueuedJob(NamedTuple):
     account: str
     qos: str
     nodes: frozenset[str]
-    reason: str  # why it waits, in SLURM's word
+    reason: str  # SLURM's word for why it waits
     name: str
 
     def has_controller(self, own: str) -> bool:
-        """Return whether it contains a controller, by its name; the job `own` always does."""
+        """Return whether it is the job `own`, or has the name of a controller's job."""
         return self.name.startswith(CONTROLLER_NAMES) or self.job == own
 
 
@@ -67,11 +68,11 @@ def stop_on_only_node(
     *,
     shares_memory: bool,
 ) -> list[CheckResult]:
-    """Stop where the controller's job would run on the elements' only node, and leave them too little of it.
+    """Return a stop if the controller's job would run on the elements' only node, and leave too little of it.
 
-    `candidates`: the nodes that elements may use, also those that are down now (`Node.away`). `places`: the
-    nodes that the controller's job may get. `memory`: its bytes. `shares_memory`: on this cluster, a job that
-    asks for no memory does not get all of the node's.
+    `candidates` are the nodes that elements may use, including those that are down now (`Node.away`).
+    `places` are the nodes that the controller's job may get, and `memory` is its bytes. If `shares_memory`,
+    a job on this cluster that asks for no memory does not get all of the node's.
 
     | candidates        | places         | an element fits beside the controller (`_fits`) | result |
     |-------------------|----------------|-------------------------------------------------|--------|
@@ -109,22 +110,22 @@ def why_kept_out(
 ) -> str:
     """Explain why no waiting element of these arrays can start while this controller's job `own` runs.
 
-    "" where an element may start, or another controller must end first. `jobs`: all of squeue. `memory`: the
-    bytes of this controller; others are assumed to have as many. The other parameters are those of
-    `stop_on_only_node`.
+    Returns "" if an element may start, or another controller must end first. `jobs` are all jobs of squeue.
+    `memory` is the bytes of this controller; others are assumed to have as many. The other parameters are
+    those of `stop_on_only_node`.
 
-    | the elements wait for | candidates that are not away           | of those controllers  | then  |
-    |-----------------------|----------------------------------------|-----------------------|-------|
-    | anything else         | any                                    | any                   | ""    |
-    | a node                | one holds no controller, or has room   | any                   | ""    |
-    |                       | for an element beside it               |                       |       |
-    | a node                | all are kept by controllers            | a later one is there  | ""    |
-    | a node                | all are kept by controllers            | this is the last      | why   |
-    | an end of other jobs  | any; a running one is no controller    | any                   | ""    |
-    | an end of other jobs  | any; all running ones are controllers  | a later one is there  | ""    |
-    | an end of other jobs  | any; all running ones are controllers  | this is the last      | why   |
+    | the elements wait for | candidates (not away), or other jobs   | the last controller is | result |
+    |-----------------------|----------------------------------------|------------------------|--------|
+    | a node                | a node has no controller, or has room  | any                    | ""     |
+    |                       | for an element beside it               |                        |        |
+    | a node                | controllers block all nodes            | another                | ""     |
+    | a node                | controllers block all nodes            | this one               | why    |
+    | an end of other jobs  | a running job is no controller         | any                    | ""     |
+    | an end of other jobs  | all running jobs are controllers       | another                | ""     |
+    | an end of other jobs  | all running jobs are controllers       | this one               | why    |
+    | anything else         | any                                    | any                    | ""     |
 
-    "Other jobs" are those that the limit counts (LIMITS).
+    "Other jobs" are those that the limit counts (LIMITS). The last controller is the one submitted last.
     """
     waiting = [job for job in jobs if not job.running and job.array in arrays]
     running = [job for job in jobs if job.running]
@@ -154,15 +155,15 @@ def why_kept_out(
 
 
 def _holding_all(nodes: Sequence[Node], controllers: Sequence[QueuedJob]) -> list[QueuedJob]:
-    """Return the running controllers that are on the nodes; [] where a node has none."""
+    """Return the controllers that run on the nodes; [] if any node has no controller."""
     names = {node.name for node in nodes}
     holding = [job for job in controllers if job.nodes & names]
     return holding if all(any(name in job.nodes for job in holding) for name in names) else []
 
 
 def _fits(elements: JobOptions, node: Node, memory: int | None, shares_memory: bool) -> bool:
-    """Return whether an element fits beside a controller of one core and so much memory. One with a whole
-    node, or specialised cores (`--core-spec`), never does."""
+    """Return whether an element fits beside a controller of one core and this much memory. An element with a
+    whole node, or specialised cores (`--core-spec`), never fits."""
     if elements.spec_cores is not None or elements.whole_nodes:
         return False
     if elements.memory is None and not shares_memory:
@@ -172,11 +173,11 @@ def _fits(elements: JobOptions, node: Node, memory: int | None, shares_memory: b
 
 
 def _limits(reasons: Sequence[str]) -> list[Sequence[str]]:
-    """Return the fields by which each of these limits counts jobs; [] where a reason is no limit."""
+    """Return the fields by which each of these limits counts jobs; [] if any reason is no limit."""
     each = [[fields for words, fields in LIMITS.items() if words.match(reason)] for reason in reasons]
     return [fields for matches in each for fields in matches] if all(each) else []
 
 
 def _is_counted(job: QueuedJob, waiting: QueuedJob, limits: Sequence[Sequence[str]]) -> bool:
-    """Return whether a limit that blocks `waiting` counts the job."""
+    """Return whether one of these limits, which block `waiting`, counts the job."""
     return any(all(getattr(job, field) == getattr(waiting, field) for field in fields) for fields in limits)

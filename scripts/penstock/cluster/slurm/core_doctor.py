@@ -1,8 +1,8 @@
-"""Whether SLURM keeps its jobs off the cores that WEKA's client, or another service of a node, needs.
+"""Checks whether SLURM keeps jobs off the cores that WEKA's client, or another service of a node, needs.
 
-Judged from the cluster's configuration (`core_settings`), its nodes, and a node's own report. Every result
-says what to write where. Sources: slurm.conf(5), cgroup.conf(5), Slurm's core_spec.html; docs.weka.io,
-"Manage CPU allocations for WEKA and Slurm".
+The checks read the cluster's configuration (`core_settings`), its nodes, and each node's own report. Each
+finding names the setting to write, and the file it belongs in. Sources: slurm.conf(5), cgroup.conf(5),
+Slurm's core_spec.html; docs.weka.io, "Manage CPU allocations for WEKA and Slurm".
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from penstock.core.events import Verdict
     from penstock.core.node_answer import FileValue, HeldCores, NodeCores
 
-WEKA_CONF = "/etc/wekaio/service.conf"  # the file of isolate_cpusets by WEKA's documentation
+WEKA_CONF = "/etc/wekaio/service.conf"  # file that sets isolate_cpusets, according to WEKA's documentation
 
 
 class Job(NamedTuple):
-    """What matters here of the jobs of some steps."""
+    """The options of a step's jobs that matter here."""
 
-    asked: int | None  # the number of --core-spec; None: without it
-    whole: bool  # each takes its node alone, and so every core that SLURM gives
+    asked: int | None  # the number of --core-spec; None if the option is not used
+    whole: bool  # whether a job has its node to itself, and so every core that SLURM gives out
 
 
 def judge(
@@ -40,8 +40,8 @@ def judge(
     jobs: Sequence[tuple[JobOptions, Sequence[str]]],
     machines: Mapping[str, NodeCores | None],
 ) -> dict[str, list[CheckResult]]:
-    """Return results by node name, "" for the cluster. `jobs`: settled options of the run's jobs, each with
-    its possible nodes."""
+    """Return check results by node name; "" stands for the whole cluster. `jobs` holds the settled options of
+    the run's jobs, each with the names of the nodes on which they may run."""
     books = {node.name: node for node in nodes}
     mine = [books[name] for name in dict.fromkeys(name for _, names in jobs for name in names)]
     asked = [options.spec_cores for options, _ in jobs]
@@ -63,7 +63,7 @@ def judge(
 
 
 def auto_result(options: JobOptions, why_none: str) -> CheckResult:
-    """Report what `core_spec: auto` comes to. `options` are settled."""
+    """Report the number of cores that `core_spec: auto` comes to. `options` are settled."""
     asked = options.spec_cores
     if asked is None:
         return CheckResult("cluster.core_spec", f"auto: nothing is asked for, since {printable(why_none)}")
@@ -73,7 +73,7 @@ def auto_result(options: JobOptions, why_none: str) -> CheckResult:
 def node_results(
     node: Node, cores: NodeCores, settings: SlurmSettings, jobs: Sequence[Job]
 ) -> list[CheckResult]:
-    """Judge a node's machine against SLURM's books of it, for these jobs."""
+    """Compare a node's hardware with SLURM's record of the node, for these jobs."""
     numbers = core_settings.numbering(cores.machine, socket_is(settings))
     if numbers is not None and not numbers.fits(node):
         numbers = None
@@ -87,7 +87,7 @@ def node_results(
 
 
 def socket_is(settings: SlurmSettings) -> str:
-    """Return what SLURM counts as a socket, by SlurmdParameters."""
+    """Return the unit that SLURM counts as a socket, as SlurmdParameters sets it."""
     words = [word.lower() for word in settings.words("SlurmdParameters")]
     return next((word for word in (L3, NUMA) if word in words), SOCKET)
 
@@ -95,9 +95,9 @@ def socket_is(settings: SlurmSettings) -> str:
 def _core_results(
     node: Node, cores: NodeCores, settings: SlurmSettings, job: Job, numbers: Numbering | None
 ) -> list[CheckResult]:
-    """Compare WEKA's cores with those that SLURM keeps such a job off.
+    """Compare WEKA's cores with the cores that SLURM withholds from this job.
 
-    | WEKA's cores        | SLURM's books fit the machine | kept from the job          | result         |
+    | WEKA's cores        | SLURM's record fits the node  | kept from the job          | result         |
     |---------------------|-------------------------------|----------------------------|----------------|
     | none known          | any                           | nothing                    | none           |
     | none known          | yes                           | some                       | ok: which CPUs |
@@ -180,14 +180,14 @@ def _not_comparable(about: str, node: Node, cores: NodeCores, held: Sequence[int
 def _place_results(
     node: Node, cores: NodeCores, settings: SlurmSettings, numbers: Numbering | None
 ) -> list[CheckResult]:
-    """Judge where WEKA's cores lie, and propose the best cores for a mount.
+    """Judge the position of WEKA's cores in the machine, and propose the best cores for a mount.
 
     | WEKA's cores                                             | result                                 |
     |----------------------------------------------------------|----------------------------------------|
-    | not known, or none (UDP)                                 | a note with the best ones              |
-    | the core of CPU 0 among them                             | a note with the best ones              |
-    | none on the NUMA node of the network device, where known | a note with the best ones              |
-    | others                                                   | nothing                                |
+    | not known, or none (UDP)                                 | a note that proposes the best cores    |
+    | the core of CPU 0 among them                             | a note that proposes the best cores    |
+    | none on the NUMA node of the network device, if known    | a note that proposes the best cores    |
+    | any other cores                                          | nothing                                |
     """
     about = f"WEKA's cores on {printable(node.name)}"
     if numbers is None:
@@ -214,16 +214,16 @@ def _place_results(
 
 
 def isolation_results(about: str, files: Sequence[FileValue]) -> list[CheckResult]:
-    """Judge isolate_cpusets of WEKA's agent, in both files where it may stand.
+    """Judge the setting isolate_cpusets of WEKA's agent, in both files that may contain it.
 
-    With it the agent makes its own cpusets, against those of SLURM. It is true where no file sets it.
+    If it is true, the agent makes its own cpusets, which conflict with SLURM's. True is also its default.
 
-    | the files                              | result                        |
-    |----------------------------------------|-------------------------------|
-    | one says false, none says another      | ok                            |
-    | one says another                       | a warning that names the file |
-    | none sets it, and all were read        | a warning                     |
-    | none sets it, and one cannot be read   | a note                        |
+    | the files                                          | result                        |
+    |----------------------------------------------------|-------------------------------|
+    | at least one sets it; every value is false         | ok                            |
+    | at least one sets it to another value than false   | a warning that names the file |
+    | no file sets it, and all were read                 | a warning                     |
+    | no file sets it, and one cannot be read            | a note                        |
     """
     wanted = "isolate_cpusets=false"
     mend = f"write {wanted} in {WEKA_CONF}, then `systemctl restart weka-agent`"
@@ -244,7 +244,8 @@ def isolation_results(about: str, files: Sequence[FileValue]) -> list[CheckResul
 
 
 def _near(cores: NodeCores) -> int | None:
-    """Return the NUMA node of WEKA's network device; if unknown, that of the only device that has a node."""
+    """Return the NUMA node of WEKA's network device. If that device is unknown, take the only network device
+    whose NUMA node is known."""
     named = {name for holder in cores.held for name in holder.net}
     nics = [nic for nic in cores.machine.nics if nic.name in named] or cores.machine.nics
     nodes = {nic.node for nic in nics if nic.node is not None}
@@ -259,7 +260,7 @@ def _device(cores: NodeCores) -> str:
 
 
 def _by(node: Node, job: Job) -> str:
-    """Name what keeps cores from the job, for people."""
+    """Return a readable phrase naming the settings that withhold cores from the job."""
     phrases = []
     if node.cpu_spec:
         phrases.append(f"CpuSpecList {printable(node.cpu_spec)} in SLURM's numbers")

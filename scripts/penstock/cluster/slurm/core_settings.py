@@ -1,5 +1,5 @@
-"""Which cores SLURM keeps its jobs off, by its own rules and by slurm.conf and cgroup.conf, and which cores
-WEKA's mount is best given. Pure.
+"""Which cores SLURM withholds from jobs, according to its own rules, slurm.conf and cgroup.conf; and which
+cores suit WEKA's mount best. Pure.
 """
 
 from __future__ import annotations
@@ -22,26 +22,24 @@ if TYPE_CHECKING:
     from penstock.core.node_answer import FileValue, Machine
 
 
-# Which cores SLURM keeps its jobs off, by its own rules; and which cores suit WEKA's mount best.
-#
 # SLURM numbers cores itself ("abstract"): by socket, then core, then thread, in hwloc's order (`hwloc-ls`,
-# L#). `CpuSpecList` has these numbers; mount options, cpusets and WEKA have the kernel's (P#). They differ
-# where the kernel numbers across sockets or threads.
+# L#). `CpuSpecList` uses these numbers. Mount options, cpusets and WEKA use the kernel's numbers (P#). The
+# two differ if the kernel numbers across sockets or threads.
 #
 # Sources: slurm.conf(5), CoreSpecCount, CpuSpecList, spec_cores_first; Slurm's `_select_spec_cores` of
 # slurmd.c and `make_core_bitmap` of the select plugin, which agree; docs.weka.io, "Manage CPU allocations for
 # WEKA and Slurm".
 
-WISH = 2  # the cores that `cluster.core_spec: auto` asks for, where it asks for any
+WISH = 2  # cores that `cluster.core_spec: auto` asks for, if it asks for any
 
 
 def settled(options: JobOptions, nodes: Sequence[Node], *, allowed: bool) -> JobOptions:
-    """Settle `core_spec: auto` in these options. `nodes`: those of the job; `allowed`:
-    AllowSpecResourcesUsage.
+    """Replace `core_spec: auto` in these options by a number or none. `nodes` are those that the job may use;
+    `allowed` is AllowSpecResourcesUsage.
 
-    | core_spec      | allowed | a node keeps cores itself | all have more than WISH cores | asked for |
+    | core_spec      | allowed | a node reserves cores     | all have more than WISH cores | asked for |
     |----------------|---------|---------------------------|-------------------------------|-----------|
-    | a number, none | any     | any                       | any                           | that      |
+    | a number, none | any     | any                       | any                           | the same  |
     | auto           | no      | any                       | any                           | none      |
     | auto           | yes     | yes                       | any                           | none      |
     | auto           | yes     | no                        | no                            | none      |
@@ -54,7 +52,7 @@ def settled(options: JobOptions, nodes: Sequence[Node], *, allowed: bool) -> Job
 
 
 def against(nodes: Sequence[Node], *, allowed: bool) -> str:
-    """Explain why `core_spec: auto` asks for nothing on these nodes; "" where it asks for WISH cores."""
+    """Explain why `core_spec: auto` asks for nothing on these nodes; "" if it asks for WISH cores."""
     if not allowed:
         return "AllowSpecResourcesUsage=no in slurm.conf"
     keeping = [node.name for node in nodes if node.reserved]
@@ -66,9 +64,9 @@ def against(nodes: Sequence[Node], *, allowed: bool) -> str:
 
 
 def in_order(sockets: int, each: int, *, first: bool = False) -> Iterator[int]:
-    """Iterate over SLURM's core numbers in the order in which it reserves them. The last core of each socket,
-    the last socket first, then the cores before these. With `spec_cores_first`: the first cores, from the
-    first socket on. `each`: cores of a socket."""
+    """Iterate over SLURM's core numbers in the order in which SLURM reserves them. It takes the last core of
+    each socket, from the last socket to the first, then the cores before these. With `spec_cores_first` it
+    takes the first cores, from the first socket to the last. `each` is the number of cores in a socket."""
     cores, places = range(each), range(sockets)
     for core in cores if first else reversed(cores):
         for socket in places if first else reversed(places):
@@ -76,8 +74,8 @@ def in_order(sockets: int, each: int, *, first: bool = False) -> Iterator[int]:
 
 
 def reserved(node: Node, *, first: bool = False) -> tuple[int, ...]:
-    """Return the cores that the node itself keeps, in SLURM's numbers, sorted. CpuSpecList, with the whole of
-    each named core; else the first CoreSpecCount in order. () where it keeps none, or its shape is unknown.
+    """Return SLURM's numbers of the cores that the node reserves, sorted. These are all cores with a CPU in
+    CpuSpecList, else the first CoreSpecCount of `in_order`. () if it reserves none, or its shape is unknown.
     """
     if not node.threads:
         return ()
@@ -88,15 +86,15 @@ def reserved(node: Node, *, first: bool = False) -> tuple[int, ...]:
 
 
 def kept(node: Node, asked: int | None, *, allowed: bool, first: bool = False) -> tuple[int, ...]:
-    """Return the cores that a job with `--core-spec=<asked>` (None: without) does not get: SLURM's numbers,
-    sorted.
+    """Return SLURM's numbers, sorted, of the cores that a job with `--core-spec=<asked>` does not get.
+    `asked` is None for a job without the option. "The node's cores" are those of `reserved`.
 
-    | asked               | AllowSpecResourcesUsage | kept from the job                                 |
-    |---------------------|-------------------------|---------------------------------------------------|
-    | any                 | no                      | what the node keeps                               |
-    | nothing             | yes                     | what the node keeps                               |
-    | less than node's    | yes                     | so many of the node's, the lowest numbers         |
-    | as many, or more    | yes                     | the node's, and further ones in order             |
+    | asked for                 | AllowSpecResourcesUsage | kept from the job                           |
+    |---------------------------|-------------------------|---------------------------------------------|
+    | any number                | no                      | the node's cores                            |
+    | None                      | yes                     | the node's cores                            |
+    | fewer than the node's     | yes                     | the first `asked` of the node's cores       |
+    | as many as these, or more | yes                     | the node's cores, then others of `in_order` |
     """
     own = reserved(node, first=first)
     if asked is None or not allowed:
@@ -111,21 +109,21 @@ def kept(node: Node, asked: int | None, *, allowed: bool, first: bool = False) -
 class Numbering(NamedTuple):
     """SLURM's numbering of a machine."""
 
-    # By SLURM's number of the socket, then of the core in it: the kernel's numbers of the core's CPUs.
+    # The kernel's numbers of each core's CPUs. Sockets, and the cores of each, are in SLURM's order.
     sockets: tuple[tuple[tuple[int, ...], ...], ...]
 
     @property
     def cores(self) -> list[tuple[int, ...]]:
-        """The cores, by SLURM's numbers."""
+        """The CPUs of each core, in SLURM's order of cores."""
         return [core for socket in self.sockets for core in socket]
 
     @property
     def threads(self) -> int:
-        """Threads of the first core."""
+        """The number of threads of the first core."""
         return len(self.sockets[0][0])
 
     def fits(self, node: Node) -> bool:
-        """Return whether SLURM's books have the node as the machine is."""
+        """Return whether SLURM's record of the node agrees with the machine."""
         shape = {(len(socket), len(core)) for socket in self.sockets for core in socket}
         each = node.cores // max(1, node.sockets)
         return len(self.sockets) == node.sockets and shape == {(each, node.threads)}
@@ -141,13 +139,13 @@ class Numbering(NamedTuple):
         return tuple(number for number, core in enumerate(self.cores) if wanted.intersection(core))
 
     def spec_list(self, cores: Iterable[int]) -> str:
-        """Return what `CpuSpecList=` takes for these cores: SLURM's numbers of all their CPUs."""
+        """Return the value of `CpuSpecList=` for these cores: SLURM's numbers of all their CPUs."""
         width = self.threads
         return range_lists.listed(core * width + thread for core in cores for thread in range(width))
 
     def mount_options(self, cores: Iterable[int]) -> str:
-        """Return WEKA's mount options for these cores: the first CPU of each. WEKA keeps siblings free
-        itself."""
+        """Return WEKA's mount options for these cores. They name each core's first CPU, since WEKA itself
+        keeps its siblings free."""
         all_cores = self.cores
         return ",".join(f"core={all_cores[core][0]}" for core in cores)
 
@@ -156,15 +154,15 @@ SOCKET, NUMA, L3 = "socket", "numa_node_as_socket", "l3cache_as_socket"
 
 
 def numbering(machine: Machine, socket_is: str = SOCKET) -> Numbering | None:
-    """Return SLURM's numbering of this machine; None where its shape is unknown. `socket_is`: sockets, or by
-    `SlurmdParameters` NUMA nodes or caches of level 3. hwloc orders each level by the lowest CPU. Cores of a
-    group inside a larger group never mix with those of another."""
+    """Return SLURM's numbering of this machine; None if its shape is unknown. `socket_is` is the unit that
+    SLURM counts as a socket (`SlurmdParameters`): a socket, a NUMA node or a cache of level 3. hwloc orders
+    each level by the lowest CPU, and numbers all cores of one group before those of the next."""
     named = {NUMA: list(machine.nodes.values()), L3: list(machine.caches)}
     sockets = [set(cpus) for cpus in named.get(socket_is, list(machine.sockets))]
     if not sockets or not machine.cores:
         return None
     levels = [[set(cpus) for cpus in groups] for groups in named.values()]
-    # The level with the larger groups is the outer one.
+    # The level with the larger groups encloses the other.
     levels.sort(key=len)
 
     def place(core: Sequence[int]) -> list[int]:
@@ -181,15 +179,15 @@ def numbering(machine: Machine, socket_is: str = SOCKET) -> Numbering | None:
 def proposal(
     numbers: Numbering, machine: Machine, count: int, near: int | None = None, *, first: bool = False
 ) -> tuple[int, ...]:
-    """Propose so many cores for a mount, in SLURM's numbers; fewer where the machine has fewer.
+    """Propose `count` cores for a mount, in SLURM's numbers; fewer if the machine has fewer.
 
-    Never the core of CPU 0, which serves interrupts of all kinds. `near`: the NUMA node of the network
-    device.
+    The core of CPU 0 is never proposed, since it serves interrupts of all kinds. `near` is the NUMA node of
+    the network device.
 
-    | near      | the cores                                                                         |
-    |-----------|-----------------------------------------------------------------------------------|
-    | not known | those that SLURM reserves by CoreSpecCount or --core-spec, in that order          |
-    | known     | the last ones of that NUMA node, lowest number first; then as if it were not known |
+    | near      | the cores                                                                          |
+    |-----------|------------------------------------------------------------------------------------|
+    | not known | those that SLURM would reserve for CoreSpecCount or --core-spec, in that order     |
+    | known     | the last of that NUMA node, lowest number first; then as in the row above          |
     """
     order = [core for core in in_order_of(numbers, first=first) if 0 not in numbers.cores[core]]
     beside = set(machine.nodes.get(near, ())) if near is not None else set()
@@ -210,10 +208,10 @@ def in_order_of(numbers: Numbering, *, first: bool) -> list[int]:
     return cores
 
 
-# What the cluster's configuration says of reserved cores: slurm.conf and cgroup.conf, judged.
+# Judges the settings for reserved cores in slurm.conf and cgroup.conf.
 #
-# Reserved cores are those of a node that SLURM gives to no job. Where no node reserves cores and no job asks
-# for some, only words unknown to SLURM are reported.
+# A node's reserved cores are those that SLURM gives to no job. If no node reserves cores and no job asks for
+# `--core-spec`, only words unknown to SLURM are reported.
 
 OFF_SPEC = "SlurmdOffSpec"
 # values of TaskPluginParam in releases from 14.11 to 26.05 (slurm.conf(5))
@@ -227,8 +225,8 @@ MOST = 8  # nodes that a message names
 
 
 def allows(settings: SlurmSettings) -> bool:
-    """Return AllowSpecResourcesUsage: whether --core-spec means anything, and may be less than the node
-    keeps."""
+    """Return AllowSpecResourcesUsage. Without it SLURM ignores --core-spec; with it a job may leave the node
+    fewer cores than it reserves."""
     return settings.values.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1")
 
 
@@ -240,8 +238,8 @@ def cores_first(settings: SlurmSettings) -> bool:
 def results(
     settings: SlurmSettings, nodes: Sequence[Node], asked: Iterable[int | None], conf: FileValue | None = None
 ) -> list[CheckResult]:
-    """Judge the configuration. `nodes`: those that the run's jobs may use; `asked`: their core-specs (None:
-    without); `conf`: ConstrainCores of a node's own cgroup.conf."""
+    """Judge the configuration. `nodes` are those that the run's jobs may use. `asked` holds the jobs' numbers
+    of --core-spec (None if unused). `conf` is ConstrainCores in a node's own cgroup.conf."""
     keeping = [node for node in nodes if node.reserved]
     wishes = [count for count in asked if count is not None]
     results = _misspelt(settings)
@@ -257,14 +255,14 @@ def results(
 
 
 def meant(word: str) -> str:
-    """Return the word of TaskPluginParam that was probably meant; "" where none is similar."""
+    """Return the value of TaskPluginParam that was probably meant; "" if no value is similar."""
     words = {name.lower(): name for name in PARAMETERS}
     return words.get(nearest(word.lower(), words), "")
 
 
 def misspelling(words: str) -> str:
-    """Return what to do about a word that SLURM itself calls wrong (`Bad TaskPluginParam: x`); "" where it
-    names none."""
+    """Return what to do about a word that SLURM reports as wrong (`Bad TaskPluginParam: x`); "" if `words`
+    hold no such report."""
     wrong = re.search(r"Bad TaskPluginParam: (\S+)", words)
     if wrong is None:
         return ""
@@ -274,9 +272,9 @@ def misspelling(words: str) -> str:
 
 
 def _misspelt(settings: SlurmSettings) -> list[CheckResult]:
-    """Warn of each unknown word of TaskPluginParam, in the controller's configuration and in slurm.conf here.
-    No daemon or command of SLURM starts with such a file (22.05: `fatal: Unable to process configuration
-    file`)."""
+    """Warn of each unknown word of TaskPluginParam, in the controller's configuration and in this machine's
+    slurm.conf. With such a file no daemon or command of SLURM starts (22.05: `fatal: Unable to process
+    configuration file`)."""
     places = {"the controller's": settings.words("TaskPluginParam")}
     for match in re.finditer(
         r"^[ \t]*TaskPluginParam[ \t]*=([^#\n]*)", settings.written, re.IGNORECASE | re.MULTILINE
@@ -306,8 +304,8 @@ def _misspelt(settings: SlurmSettings) -> list[CheckResult]:
 
 
 def _written_twice(settings: SlurmSettings) -> list[CheckResult]:
-    """Warn where slurm.conf here gives a node both CoreSpecCount and CpuSpecList: SLURM reports an error
-    (22.05: `CoreSpecCount=1 is invalid with CPUSpecList, reset to 0`)."""
+    """Warn if this machine's slurm.conf gives a node both CoreSpecCount and CpuSpecList. SLURM reports an
+    error (22.05: `CoreSpecCount=1 is invalid with CPUSpecList, reset to 0`)."""
     lines = [
         line
         for line in re.sub(r"\\\n", " ", settings.written).splitlines()
@@ -398,9 +396,9 @@ def _select(settings: SlurmSettings) -> CheckResult:
 
 
 def _confined(settings: SlurmSettings, conf: FileValue | None) -> list[CheckResult]:
-    """Judge TaskPlugin and ConstrainCores: without both, cores are reserved only in the books.
+    """Judge TaskPlugin and ConstrainCores. Without both, no process is really kept off reserved cores.
 
-    | TaskPlugin      | ConstrainCores, by the controller, else by a node's cgroup.conf | result     |
+    | TaskPlugin      | ConstrainCores, of the controller, else of a node's cgroup.conf | result     |
     |-----------------|-----------------------------------------------------------------|------------|
     | no task/cgroup  | any                                                             | a warning  |
     | task/cgroup     | yes                                                             | ok         |
@@ -428,7 +426,7 @@ def _confined(settings: SlurmSettings, conf: FileValue | None) -> list[CheckResu
 
 
 def _memory(keeping: Sequence[Node]) -> list[CheckResult]:
-    """Note nodes that keep cores and no memory (MemSpecLimit); ok where all keep both; else nothing."""
+    """Note nodes that reserve cores but no memory (MemSpecLimit); ok if all reserve both; else no result."""
     without = [node for node in keeping if not node.memory_spec]
     if without:
         text = f"{_names(without)} keep cores and no memory for the same services"

@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 # How long a controller waits between two queries of slurmctld.
 #
-# slurmctld with `SlurmctldParameters=rl_enable` (23.02 and later) makes clients back off that send too many
-# requests. SLURM's own commands then sleep 1 s, 2 s, 3 s, ... and send again, silently: only their time shows
-# it (src/common/slurm_protocol_api.c, `slurm_send_recv_controller_msg`). A command that gives up prints "Rate
-# limit exceeded, please retry momentarily". A busy slurmctld answers as late. So a slow answer counts as a
-# request to back off, too.
+# With `SlurmctldParameters=rl_enable` (23.02 and later), slurmctld makes clients that send too many requests
+# back off. SLURM's own commands then sleep 1 s, 2 s, 3 s, ... and send again without a word, so only their
+# run time shows it (src/common/slurm_protocol_api.c, `slurm_send_recv_controller_msg`). A command that gives
+# up prints "Rate limit exceeded, please retry momentarily". A busy slurmctld answers just as late. So a slow
+# answer, too, counts as a request to back off.
 #
-# | seen                           | the next wait is at least                     |
-# |--------------------------------|-----------------------------------------------|
-# | an answer within SLOW          | half of what it was; nothing below SLOW       |
-# | a later answer                 | WAIT_FACTOR times as long as it took          |
-# | "Rate limit exceeded"          | twice what it was, and at least FIRST_BACKOFF |
+# | result of a query              | the next wait is at least                               |
+# |--------------------------------|---------------------------------------------------------|
+# | an answer within SLOW          | half of the last minimum; no minimum if that is < SLOW  |
+# | a later answer                 | WAIT_FACTOR times the time that the answer took         |
+# | "Rate limit exceeded"          | twice the last minimum, and at least FIRST_BACKOFF      |
 #
-# Never more than LONGEST, so the end of elements is known at most a minute late. Meanwhile `array_runner`
-# reads their receipts.
+# No wait is longer than LONGEST, so the end of elements is known at most a minute late. Meanwhile
+# `array_runner` reads their receipts.
 
-SLOW = 1.0  # seconds: the shortest sleep of a command that backs off; others take 50 ms
-# where answers take up to 3 s, slurmctld works for this controller 5 % of the time at most
+SLOW = 1.0  # seconds: the shortest sleep of a command that backs off; other commands take 50 ms
+# With this factor slurmctld works for this controller at most 5 % of the time, if answers take up to 3 s.
 WAIT_FACTOR = 20.0
-FIRST_BACKOFF = 15.0  # seconds of the wait after the first refusal, at least
-LONGEST = 60.0  # seconds of a wait, at most
+FIRST_BACKOFF = 15.0  # seconds of the shortest wait after the first refusal
+LONGEST = 60.0  # seconds of the longest wait
 
 
 class QueryPace:
-    """The pace of a controller's queries; `poll`: the usual wait between two, in seconds
+    """The pace of a controller's queries. `poll` is the usual time between two queries, in seconds
     (`ClusterConfig.poll`)."""
 
     def __init__(self, poll: float) -> None:
@@ -58,7 +58,7 @@ class QueryPace:
         self._least = 0.0
 
     def answered(self, seconds: float) -> None:
-        """Note that a query was answered after so many seconds."""
+        """Note that a query was answered after this many seconds."""
         if seconds >= SLOW:
             self._least = min(LONGEST, WAIT_FACTOR * seconds)
         else:
@@ -69,31 +69,30 @@ class QueryPace:
         self._least = min(LONGEST, max(FIRST_BACKOFF, 2 * self._least))
 
     def interval(self, waited: float) -> float:
-        """Return the seconds until the next query, after `waited` seconds since the last submission or
-        change. 1 s at first, then `poll`, up to a minute in runs of an hour; longer by the module's table."""
+        """Return the seconds until the next query, `waited` seconds after the last submission or change. It
+        is 1 s at first, then `poll`, up to a minute after an hour, or the minimum of the module's table."""
         usual = min(1.0 + waited / 10.0, max(self._poll, min(LONGEST, waited / 60.0)))
         return max(usual, self._least)
 
 
 # The longest time that an element may ask for.
 #
-# SLURM refuses a job beyond it only where the site says so (EnforcePartLimits, a QOS's DenyOnLimit). By
-# default
-# the job waits in the queue for ever (PartitionTimeLimit, QOSMaxWallDurationPerJobLimit), and `sbatch
-# --test-only` still names a start.
+# SLURM refuses a job beyond this limit only if the site wants that (EnforcePartLimits, a QOS's DenyOnLimit).
+# By default the job waits in the queue for ever (PartitionTimeLimit, QOSMaxWallDurationPerJobLimit), although
+# `sbatch --test-only` predicts a start.
 
 
 class TimeLimit(NamedTuple):
     """The longest time that a job may ask for."""
 
     seconds: int
-    by: str  # what sets it, for people: `MaxWall of the QOS bulk`; "": no limit is visible
-    shown: bool = True  # False: the site hides these partitions (PrivateData), so a lower limit may exist
+    by: str  # the setting that limits it, for people: `MaxWall of the QOS bulk`; "" if no limit is visible
+    shown: bool = True  # False if the site hides partitions (PrivateData), so a lower limit may exist
 
 
 def longest(slurm: SlurmCommands, options: JobOptions, facts: Facts, user: str) -> TimeLimit | None:
-    """Return the partitions' MaxTime, or MaxWall if less; None: no known limit. MaxWall counts where
-    accounting enforces limits. Raises TransientError where slurmctld or slurmdbd does not answer."""
+    """Return the partitions' MaxTime, or MaxWall if that is less; None if no limit is known. MaxWall counts
+    if accounting enforces limits. Raises TransientError if slurmctld or slurmdbd does not answer."""
     asked = partitions(slurm.partitions(), options)
     wall, lifted = None, False
     if facts.enforces_limits:
@@ -107,11 +106,11 @@ def longest(slurm: SlurmCommands, options: JobOptions, facts: Facts, user: str) 
 def _wall(
     slurm: SlurmCommands, options: JobOptions, asked: Sequence[Partition], cluster: str, user: str
 ) -> tuple[TimeLimit | None, bool]:
-    """Return MaxWall, and whether the job's QOS lifts MaxTime (PartitionTimeLimit). MaxWall of the
-    partition's QOS, else of the job's (this first with OverPartQOS), else of the user's association."""
+    """Return MaxWall, and whether the job's QOS lifts MaxTime (PartitionTimeLimit). MaxWall is that of the
+    partition's QOS, else the job's QOS (which comes first if it has OverPartQOS), else the association."""
     mine = slurm.association(cluster, user, options)
     of_job = slurm.qos(options.qos or mine.default_qos or "normal")
-    # With several partitions the job runs in any: no single limit holds.
+    # A job with several partitions runs in any of them, so the QOS of none is sure to apply.
     alone = asked[0].qos if len(asked) == 1 else ""
     of_partition = slurm.qos(alone) if alone else None
     flags = of_job.flags if of_job else frozenset()
@@ -125,14 +124,14 @@ def _wall(
 
 
 def partitions(every: Sequence[Partition], options: JobOptions) -> list[Partition]:
-    """Return the partitions that such a job names, or the default."""
+    """Return the partitions that a job with these options names, or the default partition."""
     named = set(options.partition.split(",")) if options.partition else set()
     return [partition for partition in every if (partition.name in named if named else partition.default)]
 
 
 def of_partitions(asked: Sequence[Partition]) -> TimeLimit | None:
-    """Return the limit of these partitions; None where one has no limit. The longest counts: the job waits
-    for a partition that lets it run."""
+    """Return the longest limit of these partitions, since the job waits for one that lets it run; None if any
+    of them has no limit."""
     times = {partition.max_time or 0.0: partition.name for partition in asked}
     if not times:
         return TimeLimit(0, "", shown=False)
@@ -142,7 +141,7 @@ def of_partitions(asked: Sequence[Partition]) -> TimeLimit | None:
 
 
 def judged(options: JobOptions, limit: TimeLimit | None) -> list[CheckResult]:
-    """Stop where `cluster.time` is above the limit; [] otherwise."""
+    """Return a stop if `cluster.time` is above the limit; [] otherwise."""
     if limit is None or not limit.by or not options.time or options.time <= limit.seconds:
         return []
     return [
@@ -163,12 +162,12 @@ def span(seconds: int) -> str:
     return " ".join([f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes or not hours))
 
 
-# When an element would start, and whether it would start sooner with less time, by SLURM.
+# Asks SLURM when an element would start, and whether it would start sooner with less time.
 #
-# `sbatch --test-only` names the start by running jobs and reservations. Jobs that wait in the queue do not
-# count, nor does the number of elements: hence "not before".
+# `sbatch --test-only` predicts the start from running jobs and reservations. It ignores jobs that wait in the
+# queue, and the number of elements. So the report says "not before".
 
-LATE = 15 * 60.0  # seconds from now; a later start is late
+LATE = 15 * 60.0  # seconds from now after which a start counts as late
 
 
 def results(slurm: SlurmCommands, options: JobOptions, longest: float) -> list[CheckResult]:
@@ -180,21 +179,21 @@ def results(slurm: SlurmCommands, options: JobOptions, longest: float) -> list[C
             lambda asked: slurm.trial(replace(options, time=asked)).start, seconds, time.time()
         )
     except QueueFullError:
-        return []  # SLURM judges no further job of this account now: `site.check` has said so
+        return []  # SLURM judges no further job of this account now, as `site.check` has reported
 
 
 def judged_forecast(
     start: Callable[[int | None], float], seconds: int | None, now: float
 ) -> list[CheckResult]:
-    """Judge the start. `start` returns when an element of so many seconds would start; 0: SLURM does not say.
-    `seconds`: what elements ask for; None: the partition's default.
+    """Judge the start. `start` returns when an element with a time limit of so many seconds would start; 0 if
+    SLURM does not say. `seconds` is the elements' time limit; None for the partition's default.
 
-    | the start      | `seconds` | asked again                | verdict                               |
+    | the start      | `seconds` | asked again for            | verdict                               |
     |----------------|-----------|----------------------------|---------------------------------------|
-    | is not said    | any       | no                         | none                                  |
-    | within LATE    | any       | no                         | ok: now                               |
-    | is late        | None      | no                         | note                                  |
-    | is late        | given     | with a half and a quarter  | note; what to do, where one is sooner |
+    | is not known   | any       | nothing                    | none                                  |
+    | is within LATE | any       | nothing                    | ok: now                               |
+    | is late        | None      | nothing                    | note                                  |
+    | is late        | given     | half and a quarter of it   | note; advice if one starts sooner     |
     """
     first = start(seconds)
     if not first:
@@ -228,15 +227,15 @@ def _moment(when: float, now: float) -> str:
 class _Last(NamedTuple):
     restarts: int
     node: str
-    word: str  # PREEMPTED or NODE_FAIL, if a query came at that moment
+    word: str  # PREEMPTED or NODE_FAIL, if a query saw the element in that state
 
 
 class Requeue(NamedTuple):
     """Why an element was started again."""
 
     why: str  # such as `preempted on n2`
-    node: str  # where it ran before; "": no query showed it
-    lost: bool  # that node failed
+    node: str  # the node on which it ran before; "" if no query showed it
+    lost: bool  # whether that node failed
 
 
 class Requeues:
@@ -247,8 +246,8 @@ class Requeues:
         self._last: dict[tuple[str, int], _Last] = {}
 
     def new(self, array: str, elements: Mapping[int, SlurmElement]) -> dict[int, Requeue]:
-        """Return this array's elements that were requeued since the last call, by number. Errors of SLURM are
-        not raised."""
+        """Return this array's elements that were requeued since the last call, by number. SLURM's errors are
+        ignored."""
         again: dict[int, _Last] = {}
         for index, element in elements.items():
             key = (array, index)
@@ -266,7 +265,7 @@ class Requeues:
         return {index: _cause(old, down) for index, old in again.items()}
 
     def _down(self, nodes: Sequence[str]) -> list[str]:
-        """Return the nodes that do not answer now; [] where SLURM does not answer."""
+        """Return the nodes that do not answer now; [] if SLURM itself does not answer."""
         with contextlib.suppress(TransientError, FailedError, PreflightError):
             states = self._slurm.node_states(nodes)
             return [node for node, state in states.items() if is_lost(state)]

@@ -1,5 +1,5 @@
-"""What a node shows of SLURM: the job environment of this process, by its environment variables, and SLURM's
-configuration files.
+"""Reads SLURM's traces on this machine: the job environment of this process, from its environment variables,
+and SLURM's configuration files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from penstock.core.node_answer import FileValue
 
 
-# The job environment that SLURM gives this process; no other module knows SLURM's variable names.
+# The job environment that SLURM gives this process. No other module knows the names of SLURM's variables.
 #
-# Every process started inside an allocation inherits SLURM_JOB_ID, also one that outlives it (tmux, nohup). A
-# shell of `salloc` on a login node has it without being in the job. So a job counts as proven only where the
-# kernel confirms it:
+# Every process started inside an allocation inherits SLURM_JOB_ID, even if it outlives the allocation (tmux,
+# nohup). A shell of `salloc` on a login node has the variable, but is not in the job. So a job counts as
+# proven only if the kernel confirms it:
 #
 # | SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | proven | its group is  |
 # |--------------|------------------------------|--------------------------------|--------|---------------|
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 # | set          | no                           | yes                            | yes    | above step_*  |
 # | set          | no                           | no                             | no     |               |
 #
-# SLURM 26.05 names the group by the job's SLUID (`s7HGR1M1P1EH00`), not by its number.
+# SLURM 26.05 names the group after the job's SLUID (`s7HGR1M1P1EH00`), not after its number.
 
-# Set by the batch script: when its element must stop, in seconds since the epoch. Unset where the job's time
-# is unknown.
+# The variable in which the batch script states when its element must stop, in seconds since the epoch. It is
+# unset if the job's time is unknown.
 STOP_AT = "PENSTOCK_STOP_AT"
-CPUS = "SLURM_CPUS_ON_NODE"  # without the cores that `--core-spec` keeps for the system
+CPUS = "SLURM_CPUS_ON_NODE"  # excludes the cores that `--core-spec` keeps for the system
 _STEP = rb"slurmstepd: \[(\d+)"
 
 
 def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) -> JobEnvironment:
-    """Read the job environment. A value of a form that SLURM does not write counts as unset. /proc is read
-    only where a job is named."""
+    """Read the job environment. A value in a form that SLURM does not write counts as unset. /proc is read
+    only if the environment names a job."""
     job = _decimal(environment.get("SLURM_JOB_ID", ""))
     array = _decimal(environment.get("SLURM_ARRAY_JOB_ID", ""))
     cpus = _number(environment.get(CPUS, ""))
@@ -60,7 +60,7 @@ def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) ->
         node=environment.get("SLURMD_NODENAME", ""),
         cpus=cpus or None,
         cpus_from=CPUS if cpus else "",
-        # In MiB; 0 for a job that asked for all of a node's memory.
+        # The variable is in MiB. It is 0 for a job that asked for all of a node's memory.
         memory=(_number(environment.get("SLURM_MEM_PER_NODE", "")) or 0) << 20 or None,
         cgroup=f"job_{job}" if confined else _group_of_step(proc) if below else "",
         stop_at=float(_number(environment.get(STOP_AT, "")) or 0),
@@ -80,7 +80,7 @@ def _confined(number: str, proc: str | os.PathLike[str]) -> bool:
 
 
 def _group_of_step(proc: str | os.PathLike[str]) -> str:
-    """Return the control group above the step's, whatever its name; "" where this process is in none."""
+    """Return the control group above the step's, whatever its name; "" if this process is in no step."""
     above = re.search(r"/([^/\n]+)/step_[^/\n]+(?:/|$)", _groups(proc), re.MULTILINE)
     return above[1] if above else ""
 
@@ -94,8 +94,8 @@ def _groups(proc: str | os.PathLike[str]) -> str:
 
 
 def _below(number: str, proc: str | os.PathLike[str]) -> bool:
-    """Return whether a slurmstepd of this job is among the parent processes. Its title names the job; where
-    the title was cut off, the program's name is enough."""
+    """Return whether a slurmstepd of this job is among the parent processes. Its title names the job. If the
+    title was cut off, the program's name is enough."""
     process = process_stat("self", proc)
     for _ in range(1000):
         if process is None:
@@ -113,7 +113,7 @@ def _below(number: str, proc: str | os.PathLike[str]) -> bool:
     return False
 
 
-# Folders of cgroup.conf, beside slurm.conf, where SLURM_CONF is unset. A node without own files
+# Folders that may contain slurm.conf and cgroup.conf if SLURM_CONF is unset. A node without files of its own
 # (`configless`) keeps copies in the first two.
 FOLDERS = ("run/slurm/conf", "var/spool/slurmd/conf-cache", "etc/slurm", "etc/slurm-llnl", "usr/local/etc")
 

@@ -1,5 +1,5 @@
-"""What SLURM says of itself, of its users and of jobs, as types; the cluster's nodes, as scontrol describes
-them; and which of them an element may run on, by partition, constraint and `exclude`. Pure.
+"""Types for SLURM's reports of its configuration, users, jobs and nodes; and the choice of the nodes on which
+an element may run, from partition, constraint and `exclude`. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _JOB_ROW = re.compile(r"\s*(\d+)(_[\d\[\],:%-]+)?(\.\w+)?\s*\|")
-# fields of free text, by people and programs: they stand behind the others
+# fields of free text from people and programs; they come after all other fields
 _FREE = re.compile(r" (?:Reason|Comment|Extra)=")
 
 
@@ -28,40 +28,41 @@ def job_rows(text: str) -> Iterator[str]:
 
 
 def fields(line: str) -> dict[str, str]:
-    """Read the fields of a line of scontrol, by name. Free text holds no fields: a node's reason may be
+    """Read the fields of a line of scontrol, by name. Free text is skipped, since a node's reason may contain
     `State=IDLE`.
 
     >>> fields("NodeName=n1 State=DOWN Reason=was State=IDLE [root@now]")
     {'State': 'DOWN', 'NodeName': 'n1'}
     """
     own = _FREE.split(line, maxsplit=1)[0]
-    # Of two fields of a name the first counts.
+    # If two fields have the same name, the first counts.
     return dict(reversed(re.findall(r"(\w+)=(\S*)", own)))
 
 
 class Facts(NamedTuple):
-    """What matters here of the cluster's configuration."""
+    """The parts of the cluster's configuration that code needs."""
 
     version: str
     max_array: int
     allows_core_spec: bool
     accounting: bool  # slurmdbd remembers jobs that the controller has forgotten
-    cluster: str = ""  # ClusterName: two clusters number their jobs alike
-    min_job_age: float = 300.0  # seconds slurmctld keeps an ended job; inf: for ever
-    # max_array_tasks of SchedulerParameters: the most elements of an array; None: `max_array`
+    cluster: str = ""  # ClusterName; needed since two clusters may have jobs of the same number
+    min_job_age: float = 300.0  # seconds that slurmctld keeps an ended job; inf for ever
+    # max_array_tasks of SchedulerParameters: the most elements of an array; if None, `max_array` is the limit
     max_tasks: int | None = None
     message_timeout: float = 10.0  # MessageTimeout: seconds that a client waits for slurmctld's answer
-    # MaxJobCount: jobs of all users that the controller keeps; each element counts; None: unknown
+    # MaxJobCount: the most jobs, of all users, that the controller keeps; each element counts; None if
+    # unknown
     max_jobs: int | None = None
     # AccountingStorageEnforce, in small letters: without `limits` (or `safe`) no limit of a QOS or an
-    # association holds.
+    # association is enforced.
     enforced: frozenset[str] = frozenset()
 
     tracks_wckeys: bool = False  # TrackWCKey: without it `--wckey` is ignored
 
     @property
     def enforces_limits(self) -> bool:
-        """Whether limits of QOS and associations hold, and accounting can report them."""
+        """Whether limits of QOS and associations are enforced, and accounting can report them."""
         return self.accounting and not self.enforced.isdisjoint({"limits", "safe", "all"})
 
 
@@ -70,27 +71,27 @@ class Partition(NamedTuple):
 
     name: str
     default: bool = False  # gets the jobs that name no partition
-    max_time: float | None = None  # seconds that a job may run; None: no limit
-    qos: str = ""  # the QOS whose limits hold for all its jobs; "": none
-    allowed: frozenset[str] = frozenset()  # AllowAccounts; empty: all accounts
+    max_time: float | None = None  # seconds that a job may run; None for no limit
+    qos: str = ""  # the QOS whose limits apply to all its jobs; "" for none
+    allowed: frozenset[str] = frozenset()  # AllowAccounts; empty if all accounts are allowed
     denied: frozenset[str] = frozenset()
 
     def takes(self, account: str) -> bool:
-        """Return whether jobs of this account ("": unknown) may start here. Without EnforcePartLimits
-        slurmctld accepts others too, and never starts them."""
+        """Return whether jobs of this account ("" if unknown) may start here. Without EnforcePartLimits
+        slurmctld also accepts jobs of other accounts, but never starts them."""
         return not account or (account in (self.allowed or {account}) and account not in self.denied)
 
 
 class Association(NamedTuple):
-    """What sacctmgr reports of a user in an account."""
+    """The settings that sacctmgr reports for a user in an account."""
 
     account: str = ""
     default_qos: str = ""
-    max_wall: int = 0  # MaxWall, in seconds, also inherited from the account; 0: unset
+    max_wall: int = 0  # MaxWall, in seconds, possibly inherited from the account; 0 if unset
 
 
 class Qos(NamedTuple):
-    """What sacctmgr reports of a QOS."""
+    """The settings that sacctmgr reports for a QOS."""
 
     name: str
     flags: frozenset[str] = frozenset()  # such as OverPartQOS, PartitionTimeLimit
@@ -100,22 +101,22 @@ class Qos(NamedTuple):
 class JobTrial(NamedTuple):
     """SLURM's judgement of a job that is not submitted."""
 
-    refusal: str = ""  # SLURM's own words where it would refuse the job; "": it would accept it
-    # when it would start, by running jobs and reservations, in seconds since the epoch; 0: not said
+    refusal: str = ""  # SLURM's own words if it would refuse the job; "" if it would accept it
+    # start predicted from running jobs and reservations, in seconds since the epoch; 0 if SLURM names none
     start: float = 0.0
 
 
 class SlurmSettings(NamedTuple):
     """The cluster's configuration, word by word, to be judged and shown to people."""
 
-    # as the controller runs with it, of slurm.conf and cgroup.conf, by the names in these files
+    # the controller's current values from slurm.conf and cgroup.conf, by the names in these files
     values: Mapping[str, str]
-    # slurm.conf on this machine without included files; "": unreadable. It may be newer than the
+    # text of slurm.conf on this machine, without included files; "" if unreadable. It may be newer than the
     # controller's.
     written: str = ""
 
     def words(self, name: str) -> list[str]:
-        """Split a value at its commas; [] for an unset one."""
+        """Split a value at its commas; [] if it is unset."""
         value = self.values.get(name, "")
         return (
             [] if value.startswith("(null") else [word.strip() for word in value.split(",") if word.strip()]
@@ -125,14 +126,14 @@ class SlurmSettings(NamedTuple):
 class JobSeen(NamedTuple):
     """A job as the controller shows it."""
 
-    state: str  # SLURM's word; "" where it does not know the job
+    state: str  # SLURM's word for its state; "" if SLURM does not know the job
     status: int = 0  # the exit status of its script, once it has ended
     node: str = ""
     reason: str = ""
 
 
 MIB = 1 << 20
-# states in which an idle node starts no job at once
+# states in which an idle node cannot start a job at once
 ELSEWHERE = frozenset(
     {
         "RESERVED", "MAINT", "MAINTENANCE", "PLANNED", "BLOCKED", "FUTURE", "COMPLETING", "INVAL",
@@ -141,9 +142,9 @@ ELSEWHERE = frozenset(
     }
 )  # fmt: skip
 AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "UNKNOWN"})
-# states of a node that SLURM switches off while nobody needs it, and on for the next job
+# power-saving states: SLURM switches the node off while nobody needs it, and on for the next job
 SAVING = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"})
-# the same as sinfo shows them, behind a state: off, coming up, about to go off, going off
+# the same states as sinfo marks them after another state: off, coming up, about to go off, going off
 SAVING_MARKS = frozenset("~#!%")
 
 
@@ -151,23 +152,23 @@ _REASON = re.compile(r" Reason=(.*?)(?: \[[^\]]*\])?(?: (?:Comment|Extra)=.*)?\s
 
 
 class Node(NamedTuple):
-    """A node, as SLURM has it in its books."""
+    """A node, as SLURM records it."""
 
     name: str
     cpus: int
     cores: int
-    reserved: int  # cores that the site itself keeps (for WEKA's client, say): CoreSpecCount, or CpuSpecList
+    reserved: int  # cores that the site reserves (for WEKA's client, say): CoreSpecCount, or CpuSpecList
     memory: int  # bytes
     partitions: frozenset[str]
     features: frozenset[str]
     state: str = ""  # SLURM's words, such as IDLE+DRAIN
     reason: str = ""  # why it is drained or down: the text of the person or program that did so
     gpus: str = ""  # its GPUs, as in Gres
-    sockets: int = 0  # as SLURM counts them, `threads` for each core; 0: unknown
-    threads: int = 0
-    # CpuSpecList: the CPUs that it keeps, in SLURM's own numbers. Slurm shows it for CoreSpecCount, too.
+    sockets: int = 0  # sockets as SLURM counts them; 0 if unknown
+    threads: int = 0  # threads of each core; 0 if unknown
+    # CpuSpecList: the CPUs that it reserves, in SLURM's own numbers. Slurm shows it for CoreSpecCount, too.
     cpu_spec: str = ""
-    memory_spec: int = 0  # MemSpecLimit, in bytes: memory that the node keeps for the system; 0: none
+    memory_spec: int = 0  # MemSpecLimit, in bytes: memory that the node reserves for the system; 0 for none
 
     @property
     def away(self) -> bool:
@@ -179,15 +180,15 @@ class Node(NamedTuple):
         | DOWN+POWERED_DOWN, DOWN~             | yes  | it did not come up when last started       |
         | IDLE+NOT_RESPONDING, IDLE*           | yes  | it does not answer                         |
         | IDLE+POWERED_DOWN, IDLE~             | no   | SLURM switches it on for the next job      |
-        | ALLOCATED+NOT_RESPONDING+POWERING_UP | no   | it does not answer yet: it is coming up    |
-        | IDLE, ALLOCATED, MIXED, RESERVED     | no   |                                            |
+        | ALLOCATED+NOT_RESPONDING+POWERING_UP | no   | it does not answer yet, as it is coming up |
+        | IDLE, ALLOCATED, MIXED, RESERVED     | no   | it is in service                           |
         """
         silent = "NOT_RESPONDING" in self._words or "*" in self.state
         return not AWAY.isdisjoint(self._words) or (silent and not self.saving)
 
     @property
     def saving(self) -> bool:
-        """Whether it is switched off to save power, or on its way to that or back."""
+        """Whether it is switched off to save power, or is being switched off or on."""
         return not (SAVING.isdisjoint(self._words) and SAVING_MARKS.isdisjoint(self.state))
 
     @property
@@ -202,7 +203,7 @@ class Node(NamedTuple):
 
 
 def fits(options: JobOptions, node: Node) -> bool:
-    """Return whether the node is large enough for such a job, whatever its state."""
+    """Return whether the node is large enough for a job with these options, whatever its state."""
     cores = options.spec_cores
     cpus = node.cpus - (cores or 0) * (node.cpus // max(1, node.cores))
     return (
@@ -213,15 +214,15 @@ def fits(options: JobOptions, node: Node) -> bool:
 
 
 def is_lost(state: str) -> bool:
-    """Return whether a node of this state is lost to its jobs: down, or without an answer. No answer is a
-    star: at the end in `sinfo -o %T` (`drained*`), or before flags (`idle*+drain`). A node that is off to
-    save power (`idle~`, `powered_down`) is not lost."""
+    """Return whether a node in this state is lost to its jobs, since it is down or unresponsive. A star marks
+    an unresponsive node, at the end in `sinfo -o %T` (`drained*`), or before flags (`idle*+drain`). A node
+    that is off to save power (`idle~`, `powered_down`) is not lost."""
     return "down" in re.findall(r"[a-z_]+", state) or "*" in state
 
 
 def spread(nodes: Sequence[Node], most: int) -> list[str]:
-    """Choose at most so many idle nodes, by name: the first, the last and others between, since neighbours
-    often share a switch and a mount."""
+    """Choose at most `most` idle nodes, and return their names: the first, the last and others between them,
+    since neighbours often share a switch and a mount."""
     idle = [node.name for node in nodes if node.idle]
     if most < 2 or len(idle) <= most:
         return idle[:most]
@@ -262,7 +263,7 @@ def read_nodes(text: str) -> list[Node]:
 
 
 def _reserved(count: str, listed: str, threads: int) -> int:
-    """Count cores by CoreSpecCount, else by the CPUs of CpuSpecList."""
+    """Return CoreSpecCount, or else the number of cores with CPUs in CpuSpecList."""
     return int(count) or len({cpu // max(1, threads) for cpu in range_lists.cpus(listed)})
 
 
@@ -270,18 +271,18 @@ PLAIN = re.compile(r"[\w.-]+")  # a constraint of a single feature
 
 
 def default(partitions: Sequence[Partition]) -> str | None:
-    """Return the partition of jobs that name none; None where the cluster has no default."""
+    """Return the partition of jobs that name none; None if the cluster has no default."""
     return next((partition.name for partition in partitions if partition.default), None)
 
 
 def asked(options: JobOptions) -> str:
-    """Describe what each element takes of a node, from settled options.
+    """Describe the share of a node that each element takes, from settled options.
 
-    | core_spec | cpus  | an element takes                           |
-    |-----------|-------|--------------------------------------------|
-    | a number  | any   | a whole node, less so many of its cores    |
-    | none      | null  | a whole node (--exclusive)                 |
-    | none      | given | so many CPUs of a node, shared with others |
+    | core_spec | cpus  | an element takes                                  |
+    |-----------|-------|---------------------------------------------------|
+    | a number  | any   | a whole node, except this number of cores         |
+    | none      | null  | a whole node (--exclusive)                        |
+    | none      | given | this number of CPUs of a node shared with others  |
     """
     if options.spec_cores is not None:
         return f"a whole node, less {options.spec_cores} of its cores (--core-spec={options.spec_cores})"
@@ -291,8 +292,8 @@ def asked(options: JobOptions) -> str:
 
 
 def able(options: JobOptions, nodes: Sequence[Node], partition: str | None) -> list[Node]:
-    """Return the nodes that such a job may use, by these options and a plain constraint. `partition`: that of
-    jobs that name none."""
+    """Return the nodes that a job with these options may use; of constraints, only a plain one is considered.
+    `partition` is the partition of jobs that name none."""
     partition = options.partition or partition
     chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
     if options.constraint is not None and PLAIN.fullmatch(options.constraint):

@@ -1,8 +1,8 @@
-"""Preflight's probe: a job of a second that checks on a node what an element needs there.
+"""Preflight's probe: a job of a second that checks whether a node has all that an element needs.
 
-Several nodes get it, and each answer is judged. Jobs that do not start in time are cancelled. On a node a job
-writes at most its answer, a small file that is removed here. A visit is a command of penstock that the job
-runs (`port.Visit`).
+Several nodes get a probe, and each answer is judged. Jobs that do not start in time are cancelled. A job
+writes at most one small file, its answer, which this module removes. As its last check a job may run a visit,
+a command of penstock (`port.Visit`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 PROBE_WITHIN = 60.0  # seconds that preflight waits for the probe; a full cluster is no reason to stop
 
-# Exit statuses of the probe's script, what the node lacks: none that a shell (126, 127) or SLURM itself
-# gives.
+# Exit statuses with which the probe's script reports what the node lacks. No shell (126, 127) uses them, nor
+# SLURM itself.
 NO_INTERPRETER, NO_PACKAGE, NO_TARGET, NOT_WRITABLE = 81, 82, 83, 84
 MEMORY = 512 << 20  # bytes that the probe's job asks for
 FURTHER_WITHIN = 10.0  # seconds that preflight waits for further nodes once a node has answered
@@ -44,7 +44,7 @@ NO_ANSWER = "its answer did not come; the target's folder there may be another o
 
 
 class Lack(NamedTuple):
-    """What stops the run on a node."""
+    """An obstacle to the run on a node."""
 
     node: str
     what: str
@@ -58,20 +58,20 @@ class ProbeOutcome(NamedTuple):
 
     warnings: Sequence[str] = ()
     lack: Lack | None = None
-    ran: bool = True  # False: the job had not started in time
-    # The job itself ended abnormally (it was cancelled, or SLURM could not start it): no reason to stop where
-    # another node answered.
+    ran: bool = True  # False if the job had not started in time
+    # Whether the job itself ended abnormally (it was cancelled, or SLURM could not start it). That is no
+    # reason to stop if another node answered.
     broken: bool = False
 
 
 class Probe(NamedTuple):
-    """What to try on a node."""
+    """The checks to make on a node."""
 
     config: ClusterConfig
-    # The root: it, or the folder above a root that is still to be made, must exist and be writable. None: not
-    # checked.
+    # The root, or the folder above a root that is still to be made, which must exist and be writable. None:
+    # no folder is checked.
     target: Path | None
-    visit: Visit | None  # what the job runs at the end; None: nothing
+    visit: Visit | None  # the command that the job runs at the end; None for no command
 
     @property
     def interpreter(self) -> str:
@@ -93,7 +93,8 @@ def script(probe: Probe) -> str:
         f"{isolated} -c 'import penstock, xxhash, pyarrow' || exit {NO_PACKAGE}",
     ]
     if probe.target is not None:
-        # The first run may make the root: then its parent counts. A root that exists here must exist there.
+        # If the first run is still to make the root, its parent counts. A root that exists here must exist
+        # on the node.
         here = probe.visit is not None and probe.visit.answers == probe.target
         parent = "" if here else '; [ -d "$place" ] || place=$(dirname "$place")'
         lines += [
@@ -109,10 +110,10 @@ def script(probe: Probe) -> str:
 
 
 def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Sequence[str]]]) -> list[str]:
-    """Run a small job with each of these options on each of its nodes (none: on a node of SLURM's choice);
-    return warnings. Warnings: no job could run soon or ended in time, visits' reports, and jobs that broke
-    off while another node answered. Raises PreflightError that names nodes and what they lack. In the end all
-    jobs are cancelled, as far as SLURM answers, and their answers removed."""
+    """Run a small job with each of these options on each of its nodes (none: a node of SLURM's choice);
+    return warnings. Warnings say that no job ran soon or ended in time, that a job broke off while another
+    node answered, or what visits report. Raises PreflightError naming nodes and what they lack. In the end
+    all jobs are cancelled, as far as SLURM answers, and their answers removed."""
     jobs: list[tuple[str, JobOptions]] = []
     full: list[str] = []
     try:
@@ -143,8 +144,8 @@ def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Se
 def _outcomes(
     slurm: SlurmCommands, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]
 ) -> list[ProbeOutcome]:
-    """Wait for these probes. A probe that has not started in time counts only where no other with its options
-    ran."""
+    """Wait for these probes. A probe that has not started in time counts only if no other probe with its
+    options ran."""
     began = time.monotonic()
     deadlines = {options: began + PROBE_WITHIN for _, options in jobs}
     waiting, outcomes, delay = list(jobs), list[ProbeOutcome](), 0.2
@@ -178,10 +179,10 @@ def _outcomes(
 
 
 def _submitted(slurm: SlurmCommands, probe: Probe, options: JobOptions, nodes: Sequence[str]) -> list[str]:
-    """Submit the probe to each node; return the jobs' ids. Where SLURM takes no job that names its node,
-    submit one without a name; where it takes some, these are enough. Raises PreflightError where it takes
-    none at all."""
-    # The probe shares a node where possible: core-spec would ask for a whole, free one.
+    """Submit the probe to each node; return the jobs' ids. If SLURM accepts only some of these jobs, they are
+    enough. If it accepts none, submit a job that names no node. Raises PreflightError if SLURM refuses that
+    job, too."""
+    # The probe shares a node if possible. With core-spec it would ask for a whole, free node.
     light = dataclasses.replace(options, core_spec=None, memory=MEMORY, cpus=1, licenses=(), time=60)
     jobs: list[str] = []
     for node in [*nodes, ""]:
@@ -204,7 +205,7 @@ def _submitted(slurm: SlurmCommands, probe: Probe, options: JobOptions, nodes: S
 
 
 def _refuse(lacks: Sequence[Lack]) -> None:
-    """Raise PreflightError for what nodes lack; nodes with the same lack are named together."""
+    """Raise PreflightError for these obstacles; nodes with the same obstacle are named together."""
     same: dict[tuple[str, ...], list[str]] = {}
     for lack in lacks:
         same.setdefault(lack[1:], []).append(lack.node)
@@ -219,7 +220,7 @@ def _refuse(lacks: Sequence[Lack]) -> None:
 
 
 def _answered(probe: Probe, job: str) -> VisitAnswer | None:
-    """Read the visit's answer; None where nothing came in time."""
+    """Read the visit's answer; None if none came in time."""
     answer = probe.answer(job)
     deadline = time.monotonic() + ANSWER_GRACE
     while answer is not None and time.monotonic() < deadline:
@@ -234,7 +235,7 @@ def _answered(probe: Probe, job: str) -> VisitAnswer | None:
 def _outcome(
     slurm: SlurmCommands, job: str, options: JobOptions, probe: Probe, *, over: bool
 ) -> ProbeOutcome | None:
-    """Judge a probe; None where it has not ended, and its time is not `over`."""
+    """Judge a probe; None if it has not ended, and its time is not `over`."""
     interpreter, target = probe.interpreter, probe.target
     state, status, node, reason = slurm.job(job)
     if not state:

@@ -1,12 +1,12 @@
-"""A call of pyslurm: `python helper.py SECONDS CALL`, with its arguments as JSON on standard input.
+"""Runs a call of pyslurm: `python pyslurm_helper.py SECONDS CALL`, with arguments as JSON on standard input.
 
-`cluster.pyslurm_python` runs this file, and may be a site module's Python 3.6. So it imports only the
-standard library and pyslurm, in that release's syntax. Its one line of output is JSON:
+The interpreter is `cluster.pyslurm_python`, which may be a site module's Python 3.6. So this file imports
+only the standard library and pyslurm, in the syntax of Python 3.6. Its one line of output is JSON:
 
     {"result": ...}     or, in SLURM's own words, {"refused": "Invalid partition name specified"}
 
-Every other exception ends it with a traceback. After SECONDS SIGALRM ends it, also inside libslurm, where no
-line of Python runs. A script as interpreter may have left this process to itself.
+Any other exception ends the process with a traceback. After SECONDS SIGALRM ends it, even inside libslurm.
+The caller cannot always end it: if the interpreter is a script, its death may leave this process running.
 """
 
 import json
@@ -32,8 +32,8 @@ def cancel(pyslurm: Any, request: Dict[str, Any]) -> Any:
 
 
 def throttle(pyslurm: Any, request: Dict[str, Any]) -> Any:
-    """Return the limit that SLURM has noted. It is passed bare: slurmctld reads `%4` as 0, which is no
-    limit."""
+    """Set the limit, and return the limit that SLURM has noted. The number is passed bare, since slurmctld
+    reads `%4` as 0, which means no limit."""
     job = int(request["job"])
     pyslurm.Job(job).modify(pyslurm.JobSubmitDescription(array=str(request["at_once"])))
     return pyslurm.Job.load(job).array_tasks_parallel
@@ -64,7 +64,7 @@ def _node(node: Any) -> Dict[str, Any]:
 
 
 def _starred(state: str) -> str:
-    """Turn pyslurm's `DOWN+DRAIN+NOT_RESPONDING` into `DOWN*+DRAIN`, as `scontrol` has it."""
+    """Turn pyslurm's `DOWN+DRAIN+NOT_RESPONDING` into `DOWN*+DRAIN`, as `scontrol` writes it."""
     base, *flags = state.split("+")
     kept = [flag for flag in flags if flag != "NOT_RESPONDING"]
     return "+".join([base + "*" * (kept != flags), *kept])
@@ -76,7 +76,7 @@ def partitions(pyslurm: Any, request: Dict[str, Any]) -> Any:
         {
             "name": partition.name,
             "default": bool(partition.is_default),
-            # No limit is None, or a word.
+            # pyslurm writes no limit as None or as a word.
             "max_time": 60.0 * partition.max_time if isinstance(partition.max_time, int) else None,
             "qos": partition.qos or "",
         }
@@ -90,10 +90,10 @@ CALLS = {call.__name__: call for call in (cluster, submit, cancel, throttle, nod
 def main() -> None:
     signal.alarm(int(sys.argv[1]))
     request = json.load(sys.stdin)
-    # Output of libslurm or a plugin goes to standard error.
+    # Anything that libslurm or a plugin prints goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # Without a slurm.conf libslurm ends the process here; with a wrong one it may take a minute.
+    # If slurm.conf is missing, libslurm ends the process here; if it is wrong, this may take a minute.
     import pyslurm
 
     try:
@@ -102,7 +102,7 @@ def main() -> None:
         answer = {"refused": " ".join(str(error).split())}
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
-    # Do not wait for libslurm's own end.
+    # Do not wait for libslurm's own cleanup.
     os._exit(0)
 
 

@@ -1,5 +1,5 @@
-"""What the site's SLURM allows: limits and settings, checked before anything is submitted; and what a new
-configuration asks of SLURM, tried by the same checks.
+"""Checks the limits and settings of the site's SLURM before anything is submitted, and chooses the options of
+a new configuration by the same checks.
 """
 
 from __future__ import annotations
@@ -30,18 +30,16 @@ if TYPE_CHECKING:
     from penstock.config.settings import ClusterConfig, JobOptions
 
 
-# What the site's SLURM allows: limits and settings, checked before anything is submitted.
-#
 # Each refusal quotes SLURM's own words and names the key of the configuration to change.
 
-# Nodes that the probe checks, at most, of those with the same options: more than one, since a node's mounts
-# may differ from the others'.
+# the most nodes that the probe checks for jobs with the same options; more than one, since mounts may differ
+# between nodes
 PROBED = 4
 
 
 def reachable(slurm: SlurmCommands) -> Facts:
-    """Read `SlurmCommands.facts`, after a check that SLURM works from here. Raises PreflightError, also where
-    the controller does not answer."""
+    """Read `SlurmCommands.facts`, after a check that SLURM works from here. Raises PreflightError, even if
+    the controller is only unresponsive."""
     conf = os.environ.get("SLURM_CONF")
     if conf and not Path(conf).is_file():
         raise PreflightError(
@@ -78,8 +76,8 @@ def check(
     *,
     met: bool,
 ) -> list[str]:
-    """Check all that can be checked before arrays are submitted; return warnings. `met`: elements of an
-    earlier submission still live, so refusals become warnings and no probe is submitted. Raises
+    """Check all that can be checked before arrays are submitted; return warnings. If `met`, elements of an
+    earlier submission are still running: then refusals become warnings, and no probe is submitted. Raises
     PreflightError and ConfigError."""
     nodes = slurm.nodes()
     warnings = _not_shown(slurm, nodes)
@@ -105,7 +103,7 @@ def check(
 
 
 def _not_shown(slurm: SlurmCommands, nodes: Sequence[Node]) -> list[str]:
-    """Warn of what PrivateData hides from this account: it is not wrong, but unchecked."""
+    """Warn that PrivateData hides facts from this account, so they cannot be checked."""
     unchecked = {
         "nodes": "" if nodes else "reserved cores, GPUs, features and sizes of the nodes",
         "partitions": "" if slurm.partitions() else "the partitions' time limits",
@@ -118,7 +116,7 @@ def _not_shown(slurm: SlurmCommands, nodes: Sequence[Node]) -> list[str]:
 
 
 def settled(slurm: SlurmCommands, options: JobOptions, facts: Facts, nodes: Sequence[Node]) -> JobOptions:
-    """Settle `core_spec: auto` on the nodes that such a job may use."""
+    """Settle `core_spec: auto` for the nodes that a job with these options may use."""
     if options.core_spec != AUTO_CORES:
         return options
     return core_settings.settled(options, able(slurm, options, nodes), allowed=facts.allows_core_spec)
@@ -161,22 +159,21 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
 
 
 def able(slurm: SlurmCommands, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
-    """Return the nodes that such a job may use."""
+    """Return the nodes that a job with these options may use."""
     return facts.able(options, nodes, facts.default(slurm.partitions()))
 
 
 def _probed(options: JobOptions, able_nodes: Sequence[Node]) -> list[str]:
-    """Name the nodes that get the probe: as many as elements run at once, at most PROBED. [] where the job's
-    nodes are not known exactly, or none of them is idle: then SLURM chooses a node."""
+    """Return the names of the nodes to probe: as many as elements run at once, at most PROBED. [] means that
+    SLURM chooses a node, since no node is idle, or the nodes of the job are not known exactly."""
     if not known(options):
         return []
     return spread(able_nodes, min(PROBED, options.max_elements))
 
 
 def _judged(slurm: SlurmCommands, options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
-    """Let SLURM judge partition, account, QOS, reservation, licences and sizes. SLURM refuses to judge a job
-    whose nodes are all drained or down, though it would queue the job: that is a warning. Raises
-    PreflightError for any other refusal."""
+    """Let SLURM judge partition, account, QOS, reservation, licences and sizes. Raises PreflightError if
+    SLURM refuses them. If the job's nodes are all drained or down, only warns: SLURM would queue the job."""
     try:
         words = slurm.trial(options).refusal
     except QueueFullError as error:
@@ -203,7 +200,7 @@ AWAY_WORDS = re.compile(r"node configuration|nodes? .*(unavail|not avail|down|dr
 
 
 def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Sequence[Node]) -> Iterable[str]:
-    """Judge whether elements take whole nodes with GPUs: training jobs then wait for GPUs that nobody uses.
+    """Judge whether elements take whole nodes with GPUs. If they do, training jobs wait for unused GPUs.
 
     | whole nodes | a candidate has GPUs | all candidates are known | gpu_nodes | then           |
     |-------------|----------------------|--------------------------|-----------|----------------|
@@ -231,8 +228,8 @@ def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Seq
 
 
 def known(options: JobOptions) -> bool:
-    """Return whether `able` is exact: a reservation, and a constraint of several features, leave fewer
-    nodes."""
+    """Return whether `able` is exact. With a reservation, or a constraint of several features, the job may
+    have fewer nodes."""
     plain = options.constraint is None or facts.PLAIN.fullmatch(options.constraint) is not None
     return options.reservation is None and plain
 
@@ -248,29 +245,30 @@ def _first_reason(words: str) -> str:
     return words.replace("sbatch: error: ", "").replace("allocation failure: ", "")
 
 
-# What a new configuration asks of SLURM: preflight's own checks try a choice after another.
+# Chooses the job options of a new configuration: preflight's own checks try one choice after another.
 #
 # | the cluster's default partition | others that take such jobs | the choice                        |
 # |---------------------------------|----------------------------|-----------------------------------|
 # | takes such jobs                 | not tried                  | the default                       |
-# | does not, or there is none      | one                        | that one                          |
-# | does not, or there is none      | several                    | that of the longest time limit    |
+# | does not, or there is none      | one                        | the one that does                 |
+# | does not, or there is none      | several                    | the one with the longest limit    |
 # | does not, or there is none      | none                       | the default; `refused` says why   |
 #
-# Where the site allows only some partitions, its first stands for the default, and only its others are tried,
-# in its order. In each partition a job without an account comes first, then each account of this user; and
-# `core_spec: auto` before `none`. `site.check` submits preflight's probe, a job of a second.
+# If the site allows only some partitions, the first of its list replaces the default, and only the others of
+# its list are tried, in its order. In each partition a job without an account is tried first, then each
+# account of this user, with `core_spec: auto` before `none`. `site.check` submits the probe, a job of a
+# second.
 
 
 class NewOptions(NamedTuple):
-    """The choice; jobs do not name a partition or an account of None."""
+    """The chosen options. For a partition or an account of None, jobs name none."""
 
     partition: str | None = None
-    default: bool = True  # jobs that name no partition go there (of the site's: it is the first)
-    others: Sequence[str] = ()  # further partitions for such jobs; not searched where the default works
+    default: bool = True  # whether it is the default partition, or the first of the site's list
+    others: Sequence[str] = ()  # other partitions that take such jobs; not searched if the default works
     account: str | None = None
     core_spec: str = AUTO_CORES
-    refused: str = ""  # why SLURM, or preflight, takes no such job; "": it does
+    refused: str = ""  # why SLURM or preflight refuses such jobs; "" if they accept them
 
 
 def is_here() -> bool:
@@ -279,14 +277,14 @@ def is_here() -> bool:
 
 
 def find(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[str] = ()) -> NewOptions:
-    """Choose options for elements of these steps. `allowed`: the partitions of the site's file; (): any.
-    Raises PreflightError where SLURM does not answer."""
+    """Choose options for elements of these steps. `allowed` are the partitions of the site's file; () allows
+    any. Raises PreflightError if SLURM does not answer."""
     slurm = SlurmCommands()
     facts = reachable(slurm)
     try:
         nodes, partitions = slurm.nodes(), sorted(slurm.partitions(), key=_longest_first)
         trials = _Trials(slurm, config, steps, facts, nodes, partitions, _accounts(slurm, facts))
-        # Where SLURM shows none (PrivateData), only its default can be tried.
+        # If SLURM shows no partitions (PrivateData), only its default can be tried.
         names = allowed or [partition.name for partition in partitions]
         default = allowed[0] if allowed else placement.default(partitions)
         return choice(default, [name for name in names if name != default], trials.in_partition)
@@ -304,11 +302,12 @@ class _Trials(NamedTuple):
     steps: Sequence[str]
     facts: Facts
     nodes: Sequence[Node]
-    partitions: Sequence[Partition]  # that of the longest time limit first
-    accounts: Sequence[str]  # of this user, the default first; (): unknown
+    partitions: Sequence[Partition]  # sorted, the longest time limit first
+    accounts: Sequence[str]  # this user's accounts, the default first; () if unknown
 
     def in_partition(self, name: str | None) -> JobOptions | str:
-        """Return the first options that SLURM takes there; else why it refuses the very first."""
+        """Return the first options that SLURM accepts in this partition; if there are none, why it refuses
+        the first of all."""
         why = ""
         for options in self._options(name):
             refusal = self._refusal(options)
@@ -318,7 +317,7 @@ class _Trials(NamedTuple):
         return why
 
     def _refusal(self, options: JobOptions) -> str:
-        """Explain why such a job is refused, or would never start; "": neither is known."""
+        """Explain why a job with these options is refused, or would never start; "" if neither is known."""
         account = options.account or next(iter(self.accounts), "")
         if any(
             not partition.takes(account)
@@ -328,7 +327,7 @@ class _Trials(NamedTuple):
             return f"the partition {options.partition} takes no jobs of the account {account}"
         tried = dataclasses.replace(self.config, options=options, probe=False)
         try:
-            # Where an account may have no job at all, preflight's check would only warn.
+            # Preflight's check would only warn of an account that may have no job at all.
             self.slurm.trial(settled(self.slurm, options, self.facts, self.nodes))
             check(self.slurm, tried, self.steps, self.facts, Probe(tried, None, None), met=False)
         except (PreflightError, QueueFullError) as error:
@@ -347,8 +346,8 @@ class _Trials(NamedTuple):
 def choice(
     default: str | None, others: Sequence[str], tried: Callable[[str | None], JobOptions | str]
 ) -> NewOptions:
-    """Choose by the table above. `default`: the first partition to try; None: SLURM's choice. `others`: the
-    next, in order. `tried`: returns the options that SLURM takes in a partition, else why it takes none."""
+    """Choose by the table above. `default` is the partition to try first (None leaves it to SLURM), `others`
+    those to try next. `tried` returns the options that SLURM accepts in a partition, else its refusal."""
     first = tried(default)
     if not isinstance(first, str):
         return _chosen(default, first)
@@ -369,7 +368,7 @@ def _chosen(partition: str | None, options: JobOptions) -> NewOptions:
 
 
 def _accounts(slurm: SlurmCommands, facts: Facts) -> Sequence[str]:
-    """List this user's accounts; () where accounting has none, or does not answer: SLURM judges the jobs
+    """List this user's accounts; () if accounting has none or does not answer, since SLURM judges the jobs
     anyway."""
     if facts.accounting:
         with contextlib.suppress(TransientError, FailedError, PreflightError):

@@ -1,5 +1,5 @@
-"""What is handed to sbatch: an argument list of validated options, and the batch script; and a command of
-penstock that srun starts on several nodes at once, for selftest.
+"""Builds sbatch's arguments and batch scripts from validated options; and starts a command of penstock on
+several nodes at once through srun, for selftest.
 """
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from penstock.config.settings import ClusterConfig, JobOptions
 
 
-# What sbatch gets: an argument list of validated options, and the batch script.
-#
 # Every value of the configuration becomes exactly one argument `--option=value`, after it has matched that
-# option's pattern. None is ever free text, and no shell reads any of them.
+# option's pattern. No argument is free text, and no shell reads any of them.
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 PATTERNS = {
@@ -60,7 +58,7 @@ PATTERNS = {
 HANDED_ON = ("PATH", "SLURM_CONF", "TZ")
 _LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS")
 _UNLIMITED = (1 << 64) - 1
-LEAD = 120  # seconds between a tidy stop and the end of an element's time, at most; a quarter of short times
+LEAD = 120  # seconds that an element has left for a tidy stop, at most; at a short limit, a quarter of it
 
 
 def validated(key: str, value: str) -> str:
@@ -76,8 +74,8 @@ def validated(key: str, value: str) -> str:
 
 
 def handed_on() -> dict[str, str]:
-    """Return the environment that a job gets beside SLURM's own additions. These are the variables of
-    HANDED_ON, and umask and limits in the form that slurmd reads and gives to the job's processes."""
+    """Return the environment that a job gets beside SLURM's own additions: the variables of HANDED_ON, and
+    variables that slurmd reads to set the umask and limits of the job's processes."""
     handed = {
         "SUBMIT_DIR": "/",
         "SUBMIT_HOST": socket.gethostname(),
@@ -96,33 +94,34 @@ class Export(NamedTuple):
     """How sbatch passes a job its environment."""
 
     option: str
-    env: Mapping[str | bytes, str] | None  # what sbatch itself gets; None: as any command
-    file: str = ""  # the file that the option names, if any
+    env: Mapping[str | bytes, str] | None  # the environment of sbatch itself; None: that of any command
+    file: str = ""  # the file named by the option, if any
 
     def unread(self, words: str) -> bool:
-        """Return whether sbatch, by its words, could not open the file: it then sent slurmctld no request."""
+        """Return whether these words of sbatch say that it could not open the file. It then sent slurmctld no
+        request."""
         return bool(self.file) and self.file in words
 
 
 @contextlib.contextmanager
 def exporting(name: str) -> Iterator[Export]:
-    """Within the context, sbatch can give the job of this name what `handed_on` returns.
+    """Within the context, sbatch can give the job of this name the variables that `handed_on` returns.
 
-    | a token (SLURM_JWT) | sbatch is a script | sbatch gets             | the job gets it by            |
+    | a token (SLURM_JWT) | sbatch is a script | sbatch's environment    | the job gets the variables by |
     |---------------------|--------------------|-------------------------|-------------------------------|
-    | no                  | any                | the user's environment  | a file                        |
-    | yes                 | no                 | what the job gets, and  | its environment, in which the |
-    |                     |                    | the token               | token is empty                |
-    | yes                 | yes                | the user's environment  | a file: sbatch then has to do |
+    | no                  | any                | the user's              | a file                        |
+    | yes                 | no                 | the job's variables and | sbatch's environment, with an |
+    |                     |                    | the token               | empty token                   |
+    | yes                 | yes                | the user's              | a file; sbatch must then work |
     |                     |                    |                         | without the token             |
 
-    `without_file` is the way where no file can be made, or sbatch cannot open it (`Export.unread`: a script
-    runs it on another machine).
+    If no file can be made, or sbatch cannot open it, `without_file` is used instead. sbatch cannot open it if
+    a script runs sbatch on another machine (`Export.unread`).
 
-    With `--export-file` sbatch forgets its environment, and so the token, before it asks slurmctld for
-    anything. With every other option SLURM_* goes into the job, and so into slurmctld's files. So the token
-    stands in the environment twice: getenv(3) takes the first, and into the job goes the last
-    (`env_array_merge` of SLURM's env.c). A script would pass on only one.
+    With `--export-file` sbatch forgets its environment, and so the token, before its first request to
+    slurmctld. With every other option, SLURM_* goes into the job, and so into slurmctld's files. Therefore
+    the environment contains the token twice. getenv(3) returns the first entry, but the job gets the last
+    (`env_array_merge` of SLURM's env.c), which is empty. A script would pass on only one entry.
     """
     token = environment().get(TOKEN)
     if token and not _is_script("sbatch"):
@@ -133,7 +132,7 @@ def exporting(name: str) -> Iterator[Export]:
     variables = {**handed_on(), "SLURM_JOB_NAME": name}
     with contextlib.ExitStack() as stack:
         try:
-            # A path, since a site's wrapper passes on no open file; with a name that no other machine has.
+            # It has a path, since a site's wrapper passes on no open file. No other machine has its name.
             stream = stack.enter_context(tempfile.NamedTemporaryFile(prefix="penstock-environment-"))
             stream.write(os.fsencode("".join(f"{key}={value}\0" for key, value in variables.items())))
             stream.flush()
@@ -144,7 +143,7 @@ def exporting(name: str) -> Iterator[Export]:
 
 
 def without_file() -> Export:
-    """Export for an sbatch that cannot read files of this machine: the job gets sbatch's own environment."""
+    """Export for an sbatch that cannot read this machine's files. The job gets sbatch's own environment."""
     names = {*HANDED_ON, *CONTROLLER} - {TOKEN}
     own: dict[str | bytes, str] = {name: os.environ[name] for name in names if name in os.environ}
     own.setdefault("PATH", os.defpath)
@@ -163,8 +162,8 @@ def _is_script(program: str) -> bool:
 
 
 def job_arguments(options: JobOptions, nodes: int = 1, exclude: Sequence[str] = ()) -> list[str]:
-    """Return the options that choose where a job runs and with what. Memory is rounded up to MiB, time to
-    minutes. On several nodes each has a task. `exclude` adds to the options' excluded nodes."""
+    """Return the options that choose a job's nodes and resources. Memory is rounded up to MiB, time to
+    minutes. With several nodes, each gets one task. `exclude` adds to the options' excluded nodes."""
     if exclude:
         names = {*host_names(options.exclude or ""), *exclude}
         options = replace(options, exclude=host_list(names))
@@ -193,8 +192,8 @@ def job_arguments(options: JobOptions, nodes: int = 1, exclude: Sequence[str] = 
 
 
 def single_arguments(name: str, options: JobOptions, node: str = "") -> list[str]:
-    """Return all of sbatch's arguments for a job without output, which is never started again; on this node
-    only, if named."""
+    """Return all of sbatch's arguments for a job that has no output and is never started again. `node` is the
+    only node that it may use, if given."""
     return [
         "sbatch", "--parsable", f"--job-name={validated('name', name)}", "--chdir=/",
         "--input=/dev/null", "--output=/dev/null", "--no-requeue", *job_arguments(options),
@@ -203,8 +202,8 @@ def single_arguments(name: str, options: JobOptions, node: str = "") -> list[str
 
 
 def together_arguments(name: str, options: JobOptions, nodes: int) -> list[str]:
-    """Return all of srun's arguments for a job with a task on each of so many nodes. Each task gets all of
-    srun's own standard input."""
+    """Return all of srun's arguments for a job with one task on each of `nodes` nodes. Every task gets a copy
+    of srun's standard input."""
     return [
         "srun", f"--job-name={validated('name', name)}", f"--export={','.join(HANDED_ON)}", "--chdir=/",
         "--quiet", "--kill-on-bad-exit=1", *job_arguments(options, nodes),
@@ -212,7 +211,7 @@ def together_arguments(name: str, options: JobOptions, nodes: int) -> list[str]:
 
 
 def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[str]:
-    """Return all of sbatch's arguments for an array. SIGUSR1 announces the end of the time
+    """Return all of sbatch's arguments for an array. SIGUSR1 announces the approaching time limit
     (`cli/time_limit`), so that SIGTERM always means that somebody stops the element."""
     return [
         "sbatch",
@@ -246,7 +245,7 @@ def comment(spec: ArraySpec) -> str:
 
 
 def pattern(folder: Path) -> str:
-    """Escape a folder for `--output`, where `%` and a backslash belong to SLURM."""
+    """Escape a folder's path for `--output`, in which SLURM interprets `%` and backslashes."""
     text = str(folder)
     if "\\" in text or "\n" in text or not text.startswith("/"):
         raise ConfigError(
@@ -259,10 +258,10 @@ def pattern(folder: Path) -> str:
 
 
 def script(command: Sequence[str], options: JobOptions, account: Account, base: int = 0) -> str:
-    """Write a batch script that becomes the command with the element's index (its number in the array plus
-    `base`) as last argument. It `exec`s, so that `--signal=B:` reaches the element itself, and names the node
-    if the interpreter is missing. HOME and USER are the account's, unless the node sets them. SLURM gives
-    them only with the submitting shell's whole environment, and profiles of credentials lie in the home."""
+    """Return a batch script that runs the command with the element's index (its number in the array plus
+    `base`) as last argument. The script `exec`s, so `--signal=B:` reaches the element itself; if the
+    interpreter is missing, it names the node. HOME and USER are the account's, unless the node sets them:
+    SLURM sets them only along with the submitting shell's whole environment, and HOME has credentials."""
     interpreter = shlex.quote(command[0])
     lines = ["#!/bin/sh", *account.exports()]
     if options.time:
@@ -281,7 +280,7 @@ def script(command: Sequence[str], options: JobOptions, account: Account, base: 
 
 @dataclass(frozen=True)
 class Account:
-    """The account that submits, as its elements need it."""
+    """The parts of the submitting account that its elements need."""
 
     name: str
     home: str
@@ -296,7 +295,7 @@ class Account:
         return cls(entry.pw_name, entry.pw_dir)
 
     def exports(self) -> list[str]:
-        """Return lines of a shell script; what the node has set wins."""
+        """Return lines of a shell script that set these variables, unless the node has set them."""
         variables = {"USER": self.name, "LOGNAME": self.name, "HOME": self.home}
         return [
             f'[ -n "${{{name}:-}}" ] || {{ {name}={shlex.quote(text)}; export {name}; }}'
@@ -306,7 +305,7 @@ class Account:
 
 
 def _minutes(seconds: int) -> int:
-    """Round up: SLURM counts time limits in whole minutes."""
+    """Round up to minutes, since SLURM counts time limits in whole minutes."""
     return -(-seconds // 60)
 
 
@@ -338,16 +337,16 @@ def expanded(text: str) -> list[int]:
     return indices
 
 
-# Starts a command of penstock on several nodes at once, by srun, and stays connected while it runs.
+# Starts a command of penstock on several nodes at once, through srun, and stays connected while it runs.
 #
-# srun's standard input goes to every task; its standard output is that of all tasks.
+# srun's standard input goes to every task, and the output of all tasks comes out of srun.
 
 MEMORY = 512 << 20  # bytes that the job asks for on each node
 
 
 def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int) -> subprocess.Popen[bytes]:
-    """Start srun, which runs `penstock <words>` on each of so many nodes, for at most so many seconds, when
-    they are free. A SIGTERM to srun ends the job, waiting or running. Raises PreflightError without srun."""
+    """Start srun, which runs `penstock <words>` on each of `nodes` nodes, once they are free, for at most
+    `seconds`. A SIGTERM to srun ends the job, waiting or running. Raises PreflightError without srun."""
     options = dataclasses.replace(
         config.options, core_spec=None, memory=MEMORY, cpus=1, licenses=(), time=seconds
     )
@@ -358,7 +357,7 @@ def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int)
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # srun passes on all SLURM_*, and refuses to work with a token.
+            # srun refuses to work with a token, and would pass it on like all SLURM_* variables.
             env={name: value for name, value in environment().items() if name != TOKEN},
             start_new_session=True,
         )
