@@ -1,1 +1,1 @@
-"""The command line: a table entry for each command. Only this package prints, exits and sets up logging."""
+"""The command line, with a table of commands. Only this package prints, exits and sets up logging."""

@@ -1,5 +1,5 @@
-"""The argument parser, made from the table of commands, what it holds (for completion, the manual page and
-the answer to a mistyped option), and the answer to a word that is no command.
+"""The argument parser, made from the table of commands; its options and arguments, for completion, the manual
+page and the answer to a mistyped option; and the answer to a word that is no command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-# The argument parser, made from the table. Global options may stand before or after the command.
+# The argument parser. Global options may come before or after the command.
 
 PROGRESS_VIEWS = ("auto", "rich", "lines", "json", "off")
 EXIT_STATUS = """\
@@ -27,7 +27,7 @@ exit status: 0 done, 1 failed, 2 usage or configuration, 3 preflight stops, 4 fi
 
 
 class _Version(argparse.Action):
-    """Makes the text when it is asked for: every command builds the parser."""
+    """Makes the text only when a user asks for it, since every command builds the parser."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from penstock.cli import output
@@ -38,10 +38,10 @@ class _Version(argparse.Action):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A command's parser, completed when it first parses: that imports the command's module, and every
-    command builds the parsers of all."""
+    """A command's parser, which gets its arguments when it first parses. Getting them imports the command's
+    module, and every command builds the parsers of all commands."""
 
-    command: Command | None = None  # None: it has its arguments
+    command: Command | None = None  # None once the parser has its arguments
 
     def complete(self) -> None:
         command, self.command = self.command, None
@@ -66,7 +66,7 @@ def build() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print which penstock this is, and end")
     _global_options(parser, first=True)
-    # No `required`: without a command, help is printed.
+    # `required` is not set, since help is printed if there is no command.
     children = parser.add_subparsers(
         dest="command", help=argparse.SUPPRESS, prog="penstock", parser_class=CommandParser
     )
@@ -85,7 +85,7 @@ def build() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         child.command = command
-        child.set_defaults(command=command.name)  # two commands may have one word
+        child.set_defaults(command=command.name)  # two commands may be typed as the same word
     return parser
 
 
@@ -94,7 +94,7 @@ def _examples(command: Command) -> list[str]:
 
 
 def _groups() -> str:
-    """List the commands of people by group."""
+    """List, by group, the commands that people call."""
     lines = []
     for group in GROUPS:
         members = [command for command in COMMANDS if command.group == group]
@@ -104,7 +104,7 @@ def _groups() -> str:
 
 def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
     def default(value: object) -> object:
-        # A command's parser must not undo an option before the command.
+        # A command's parser must not undo an option that came before the command.
         return value if first else argparse.SUPPRESS
 
     parser.add_argument(
@@ -138,7 +138,7 @@ def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
 
 
 def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """List options and arguments as in the help, without commands."""
+    """List options and arguments as the help does, without commands."""
     if isinstance(parser, CommandParser):
         parser.complete()
     return [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
@@ -171,7 +171,7 @@ def takes_value(action: argparse.Action) -> bool:
 def refuse(
     parser: argparse.ArgumentParser, unknown: Sequence[str], command: Command | None = None
 ) -> NoReturn:
-    """End as argparse does for unknown words, and propose the options that were meant."""
+    """End as argparse does for unknown words, and suggest the options that were meant."""
     accepted = options(parser if command is None else of_command(parser, command))
     mistyped = [word.partition("=")[0] for word in unknown if word.startswith("--")]
     parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(mistyped, accepted)}")
@@ -200,24 +200,24 @@ _SAME_AS: Mapping[str, str] = {
     "--help": "man",
     "--version": "version",
 }
-# other programs' word: what to type here
+# for words that other programs use: what to type here
 SYNONYMS: Mapping[str, str] = {word: typed for typed, words in _SAME_AS.items() for word in words.split()}
-DESTRUCTIVE = frozenset({"gc", "remove"})  # proposed only for a word that is one slip away
+DESTRUCTIVE = frozenset({"gc", "remove"})  # suggested only for words that differ by a single slip
 
 
 def with_help(words: Sequence[str]) -> Sequence[str]:
-    """Turn `help COMMAND` into `COMMAND --help`; leave other words."""
+    """Turn `help COMMAND` into `COMMAND --help`. Other words are unchanged."""
     general, own = _split_words(words)
     return [*general, *own[1:], "--help"] if own[:1] == ["help"] else words
 
 
 def unknown(words: Sequence[str]) -> str | None:
-    """Return the message for an unknown command, with the one that was meant; None for a known one. Proposes
-    commands of people only."""
+    """Return the message for an unknown command, with the command that was meant, or None for a known
+    command. Suggests only commands that people call."""
     _, own = _split_words(words)
     own = own[1:] if own[:1] == ["--"] else own
     step = own[:1] == [STEP]
-    # Unknown options of a step are refused by its parser.
+    # A step's own parser rejects its unknown options.
     named = [word for word in own[step:] if not step or not word.startswith("-")][:1]
     if not named or named[0].startswith("-"):
         return None

@@ -1,4 +1,4 @@
-"""The table of commands. A command's module of `penstock.cli.commands` is imported when it is needed:
+"""The table of commands. A command's module in `penstock.cli.commands` is imported when it is needed. It has:
 
 | name                   | what                                                                            |
 |------------------------|---------------------------------------------------------------------------------|
@@ -17,9 +17,9 @@ from penstock.core import step_table
 if TYPE_CHECKING:
     from types import ModuleType
 
-# in the order of `penstock --help`; commands of other groups work, and are not listed
+# groups in the order of `penstock --help`; commands of other groups work but are not listed
 GROUPS = ("stage", "read", "keep", "site")
-STEP = "step"  # of the single steps: `penstock step NAME`
+STEP = "step"  # word before the name of a single step: `penstock step NAME`
 HIDDEN = ""
 CALLED = "(called by "  # in the summary of a command that penstock or Snakemake calls, not a person
 
@@ -28,16 +28,16 @@ class Command(NamedTuple):
     name: str
     group: str
     summary: str
-    module: str = ""  # below `penstock.cli.commands`; "": named as the command
-    # standard input of a person (`init`), or of penstock itself
+    module: str = ""  # name of its module in `penstock.cli.commands`; "" if it is the command's name
+    # whether it reads standard input, from a person (`init`) or from penstock itself
     reads_input: bool = False
-    other_word: str = ""  # typed in place of the name, where a step has that word
-    # Printed on standard output when the command fails before it printed anything.
+    other_word: str = ""  # word to type instead of the name, if a step has the name
+    # text for standard output if the command fails before it printed anything
     on_failure: str = ""
 
     @property
     def word(self) -> str:
-        """What people type behind `penstock [step]`."""
+        """The word that people type after `penstock [step]`."""
         return self.other_word or self.name
 
     @property
@@ -50,13 +50,13 @@ class Command(NamedTuple):
 
     @property
     def asks_servers(self) -> bool:
-        """Whether `Session.config` asks the target's servers; other steps wait for servers, or ask by
-        themselves."""
+        """Whether `Session.config` checks that the target's servers respond. Other steps wait for servers, or
+        check them by themselves."""
         return self.group != STEP and self.name not in ("run", "preflight", "selftest")
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Lines for a shell. STEP stands for the name where steps share a module."""
+        """Lines for a shell. If steps share a module, its examples have STEP in place of the name."""
         lines: tuple[str, ...] = getattr(self.load(), "EXAMPLES", ())
         return tuple(line.replace("STEP", self.name) for line in lines)
 

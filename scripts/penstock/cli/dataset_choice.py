@@ -1,5 +1,5 @@
-"""The datasets that a command is about which shows what lies below a root or ends what works there; and the
-dataset and release that a reader asks for (`penstock path`, `penstock gate`).
+"""Chooses the datasets of a command that shows or stops work below a root; and the dataset and release of a
+command for readers (`penstock path`, `penstock gate`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 class TargetDatasets(NamedTuple):
     target: TargetConfig
-    configured: Sequence[str] | None  # datasets of the configuration; None with --root
+    configured: Sequence[str] | None  # the configuration's datasets; None with --root
 
     @property
     def owners(self) -> Sequence[str] | None:
-        """`target.owners`; None with --root: the owner of each dataset's folder counts."""
+        """`target.owners`, or None with --root: then the owner of each dataset's folder counts."""
         return None if self.configured is None else self.target.owners
 
     def only(self, name: str | None) -> DatasetLayout:
-        """Return the named dataset, else the only one. Raises ConfigError."""
+        """Return the named dataset, or the only dataset without a name. Raises ConfigError."""
         names = [name] if name else self.configured or []
         layouts = self.layouts(names if len(names) == 1 else [])
         if len(layouts) != 1:
@@ -44,14 +44,14 @@ class TargetDatasets(NamedTuple):
         return layouts[0]
 
     def layouts(self, names: Sequence[str]) -> list[DatasetLayout]:
-        """Return the named datasets, else all below the root and of the configuration. Raises ConfigError."""
+        """Return the named datasets, or all below the root and in the configuration. Raises ConfigError."""
         from penstock.dataset.context import layout_of
         from penstock.look import releases
 
         root, datasets = self.target.root, [*(self.configured or [])]
-        # Readers may enter some roots without listing them: names of the configuration are enough.
+        # Readers may enter some roots but not list them, so names in the configuration are enough.
         listed = not names or not set(names) <= set(datasets)
-        # Where a configuration has staged nothing yet there is no root.
+        # The root does not exist before a configuration has staged anything.
         if listed and (self.configured is None or root.exists()):
             datasets = list(dict.fromkeys([*datasets, *releases.datasets(root)]))
         unknown = [name for name in names if name not in datasets]
@@ -69,7 +69,7 @@ def not_known(names: Sequence[str], datasets: Sequence[str], root: Path) -> Conf
 
 
 def chosen_datasets(parsed: argparse.Namespace, session: Session) -> TargetDatasets:
-    """Take the datasets below --root with a target's defaults, else the configuration's."""
+    """Return the datasets below --root with a target's defaults, or else the configuration's datasets."""
     from penstock.cli.session import reached
     from penstock.config.settings import TargetConfig
 
@@ -82,7 +82,7 @@ def chosen_datasets(parsed: argparse.Namespace, session: Session) -> TargetDatas
 class Reading(NamedTuple):
     target: TargetConfig
     dataset: str
-    grace: float  # `gc.grace`; with --root its default
+    grace: float  # `gc.grace`, or its default with --root
 
     @property
     def layout(self) -> DatasetLayout:
@@ -91,7 +91,7 @@ class Reading(NamedTuple):
         return layout_of(self.target, self.dataset)
 
     def warn_of_hold(self) -> None:
-        """Warn of what is in `<root>/HOLD` and holds nobody."""
+        """Warn of the parts of the HOLD file (`<root>/HOLD`) that stop nobody."""
         from penstock.target import root_files
 
         root = self.target.root
@@ -99,7 +99,7 @@ class Reading(NamedTuple):
             output.say(f"warning: {root / root_files.HOLD_NAME}: {said}")
 
     def judged(self, release: str | None = None, within: float | None = None) -> Published:
-        """Pass `release`, or the current one, through the gate. Raises as `gate.passed`."""
+        """Pass `release`, or the current release, through the gate. Raises the errors of `gate.passed`."""
         from penstock.dataset.gate import NothingPublishedError, passed
 
         try:
@@ -111,8 +111,8 @@ class Reading(NamedTuple):
 
     @contextlib.contextmanager
     def reported(self, session: Session) -> Iterator[dict[str, object]]:
-        """Yield the document of --receipt and --json to complete; write it at the end, also with findings. It
-        names the job that stages now."""
+        """Yield the document of --receipt and --json, which the caller completes, and write it at the end,
+        also if there are findings. It includes the job that is staging now."""
         from penstock.core.errors import FindingsError
         from penstock.dataset import staging_notice
 
@@ -133,7 +133,7 @@ class Reading(NamedTuple):
 
 
 def chosen_reading(parsed: argparse.Namespace, session: Session, name: str | None) -> Reading:
-    """Choose by the configuration or --root; without a name, the only dataset. Raises ConfigError."""
+    """Choose a dataset, by default the only one, by the configuration or --root. Raises ConfigError."""
     if parsed.root is None:
         config = session.config()
         return Reading(config.target, session.only(config, name), config.gc.grace)
@@ -144,7 +144,7 @@ def chosen_reading(parsed: argparse.Namespace, session: Session, name: str | Non
     from penstock.look import releases
 
     target = reached(target_at(parsed.root))
-    # Readers may enter some roots without listing them: an existing name is enough.
+    # Readers may enter some roots but not list them, so an existing name is enough.
     exists = name and DATASET_NAME.fullmatch(name) and os.path.lexists(target.root / name)
     datasets = [name] if name and exists else releases.datasets(target.root)
     if name and not exists:

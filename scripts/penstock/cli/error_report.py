@@ -1,5 +1,5 @@
-"""Turns an exception into a command's exit status and its message for people; and the log file of a command:
-one line an entry, UTC, every name in it escaped.
+"""Turns an exception into a command's exit status and readable message. Also opens a command's log file,
+whose entries are single lines with times in UTC and escaped names.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Stop
 
 
-LOG = "PENSTOCK_LOG"  # the log of `penstock run --log`, which its steps write to beside their own
-# of events that are logged
+LOG = "PENSTOCK_LOG"  # environment variable: log of `penstock run --log`, which its steps also write to
+# log levels of the events that are logged
 LEVELS = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.INFO, "end": logging.INFO}
 
 
 class _Printable(logging.Formatter):
-    """Escapes control characters, which could steer a terminal, and masks secrets of URLs: many may read a
-    log."""
+    """Escapes control characters, which could control a terminal, and masks secrets in URLs, since many
+    accounts may read a log."""
 
     converter = staticmethod(time.gmtime)
 
@@ -58,7 +58,7 @@ class _Printable(logging.Formatter):
 
 
 class _LogFile(logging.FileHandler):
-    """Refuses a FIFO without a reader at once, instead of waiting for one."""
+    """Rejects a FIFO that has no reader at once, instead of waiting for a reader."""
 
     def _open(self) -> TextIOWrapper:
         opened = small_files.writable(Path(self.baseFilename), os.O_APPEND)
@@ -66,13 +66,14 @@ class _LogFile(logging.FileHandler):
 
 
 def open_log(path: Path | None) -> list[logging.Handler]:
-    """Direct the package's log to this file, and to that of the `penstock run` above. Raises ConfigError."""
+    """Direct the package's log to this file, and to the log of the `penstock run` that started this process.
+    Raises ConfigError."""
     log = logging.getLogger("penstock")
     log.propagate = False
     above = os.environ.get(LOG)
     files = [file for file in (path, Path(above) if above else None) if file is not None]
     if not log.hasHandlers():
-        log.addHandler(logging.NullHandler())  # else the interpreter prints what nobody logs
+        log.addHandler(logging.NullHandler())  # otherwise the interpreter would print the entries
     handlers: list[logging.Handler] = [_handler(file) for file in dict.fromkeys(files)]
     if files:
         log.setLevel(logging.INFO)
@@ -103,7 +104,7 @@ def close_log(handlers: list[logging.Handler]) -> None:
 
 
 def logged(sink: Sink) -> Sink:
-    """Return a sink that also logs."""
+    """Return a sink that also logs the events."""
     log = logging.getLogger("penstock")
     lock = threading.Lock()
 
@@ -135,19 +136,19 @@ def logged(sink: Sink) -> Sink:
 # | anything else                 | 1                   | a bug, and where its traceback is        |
 
 FEW_WORDS = 50  # characters
-# source and target of the example in config.yaml, made by `make run`
+# source and target of the example in config.yaml, which `make run` creates
 EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
 
 
 class Command(Protocol):
-    """What this module needs of a `cli.session.Session`."""
+    """The part of a `cli.session.Session` that this module needs."""
 
     parsed: argparse.Namespace
     stop: Stop
 
 
 def failure(error: BaseException, session: Command) -> CommandFailure:
-    """Map the error by the table above, and log it. A bug's traceback is written, too."""
+    """Map the error according to the table above, and log it. A bug's traceback is written, too."""
     error = _stopping(error) or explained(error)
     stopped = session.stop.event.is_set()
     if stopped and isinstance(error, TransientError):
@@ -177,7 +178,7 @@ def _stopping(error: BaseException) -> InterruptedRunError | None:
 
 
 def in_short(error: PenstockError) -> str:
-    """Return the first clause of the reason; without a short one, what failed.
+    """Return the first clause of the reason. If that is missing or long, return what failed.
 
     >>> in_short(PenstockError("the source cannot be listed", why="there is no such bucket: status 404"))
     'there is no such bucket'
@@ -187,7 +188,7 @@ def in_short(error: PenstockError) -> str:
 
 
 def explained(error: BaseException) -> BaseException:
-    """Return the error, or the PenstockError that the table has in its place."""
+    """Return the error, or the PenstockError that replaces it according to the table."""
     if (limit := resources.refused(error)) is not None:
         return limit
     if isinstance(error, ImportError):
@@ -221,7 +222,7 @@ def explained(error: BaseException) -> BaseException:
 
 
 def not_whole(error: ImportError) -> PreflightError:
-    """Report a library that the installation lacks, or has in an unfit version."""
+    """Return the error for a library that the installation lacks, or has in an unsuitable version."""
     return PreflightError(
         "this installation of penstock is not whole",
         where=sys.prefix,
@@ -231,7 +232,7 @@ def not_whole(error: ImportError) -> PreflightError:
 
 
 def _of_the_example(error: PenstockError) -> str:
-    """Hint at `make run` where the error names the example's server or target; else return ""."""
+    """Return a hint at `make run` if the error mentions the example's server or target; else ""."""
     text = str(error)
     if error.exit_code in (1, 3) and any(place in text for place in EXAMPLE):
         return "\n  of the example in config.yaml: `make run` starts its server and stages it"
@@ -239,7 +240,7 @@ def _of_the_example(error: PenstockError) -> str:
 
 
 def _traceback(error: BaseException, session: Command) -> str:
-    """Write the traceback to the command's log, else to a new file; return where."""
+    """Write the traceback to the command's log, or else to a new file. Return its place."""
     import tempfile
     import traceback
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FRACTION = "a share such as 1%"
-SHOWN_ROWS = 20  # of each kind, without `--all`
+SHOWN_ROWS = 20  # most rows of each kind that are shown without `--all`
 
 
 def datasets(parser: argparse.ArgumentParser) -> None:
@@ -93,13 +93,13 @@ def folder(parser: argparse.ArgumentParser) -> None:
 
 
 def path(text: str) -> Path:
-    """Expand ~, which shells leave in `--root=~/data`."""
+    """Expand ~, which shells do not expand in `--root=~/data`."""
     return Path(os.path.expanduser(text))
 
 
 def written(own: str) -> Callable[[str], Path]:
-    """Return an option's `type` for a file that is written; existing files of another kind than `own`
-    (`fs.small_files`) are refused."""
+    """Return an option's `type` for a file that is written. It rejects existing files whose kind is not `own`
+    (`fs.small_files`)."""
     return partial(_written, own)
 
 
@@ -114,7 +114,7 @@ def _written(own: str, text: str) -> Path:
 
 
 def value(read: Callable[[str], T], expected: str = "") -> Callable[[str], T]:
-    """Wrap `read` as an option's `type`; a ValueError becomes a message with what is `expected`."""
+    """Wrap `read` as an option's `type`. A ValueError becomes a message that states what is `expected`."""
 
     def check(text: str) -> T:
         try:

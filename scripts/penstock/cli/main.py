@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def program() -> NoReturn:
-    """Run the `penstock` command, and end the process by `os._exit`: unloading modules and Arrow's libraries
-    takes 50 to 90 ms. All is closed and flushed before."""
+    """Run the `penstock` command, and end the process by `os._exit`, since unloading modules and Arrow's
+    libraries takes 50 to 90 ms. All files are closed and flushed before."""
     output.open_streams()
     code = main()
     with contextlib.suppress(OSError, ValueError):
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refused(words: Sequence[str], code: int) -> int:
-    """Print what a refused command prints on failure; return the status."""
+    """Print a rejected command's `on_failure` text, and return the status."""
     from penstock.cli.command_table import COMMANDS
 
     for command in COMMANDS:
@@ -91,7 +91,7 @@ def _run(parsed: argparse.Namespace) -> int:
     session = Session(parsed)
     output.called_as(session.program)
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    if previous[signal.SIGHUP] is signal.SIG_IGN:  # by nohup
+    if previous[signal.SIGHUP] is signal.SIG_IGN:  # nohup ignores it
         del previous[signal.SIGHUP]
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -105,7 +105,7 @@ def _run(parsed: argparse.Namespace) -> int:
             waits.interrupt()
 
     def time_ends() -> None:
-        # After another signal its words stay: a person may have sent it.
+        # If another signal came before, its message is kept, since a person may have sent it.
         session.stop.out_of_time = session.stop.out_of_time or not session.stop.event.is_set()
         stop(signal.SIGTERM, None)
 
@@ -145,7 +145,7 @@ def _report(error: BaseException, session: Session) -> int:
 
 
 def _ended(code: int, session: Session) -> int:
-    """Leave status and message to the `penstock run` above, or print the message; return the status."""
+    """Return the status. Leave it and the message for the `penstock run` above, or print the message."""
     from penstock.workflow import exit_files
 
     parsed, failure = session.parsed, session.failure or exit_files.CommandFailure(code, "")

@@ -1,5 +1,5 @@
-"""All that commands print. Names from a source are escaped: they cannot steer the terminal, and can be
-encoded."""
+"""Prints all output of commands. Names from a source are escaped, so that they cannot control the terminal
+and can be encoded."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _called = ["penstock"]
 
 
 def called_as(program: str) -> None:
-    """Set how this program was called, so that hints can be pasted."""
+    """Set the words with which this program was called, so that hints can be pasted."""
     _called[0] = program
 
 
 def open_streams() -> None:
-    """Replace standard streams that were closed before the start (`>&-`), so that no file opened later gets
+    """Replace standard streams that were closed before the start (`>&-`). Then no file opened later gets
     their numbers, and writes fail as they should."""
     modes = ((0, "stdin", os.O_RDONLY, "r"), (1, "stdout", os.O_RDONLY, "w"), (2, "stderr", os.O_WRONLY, "w"))
     for number, name, flags, mode in modes:
@@ -46,15 +46,15 @@ def open_streams() -> None:
 
 
 def without_input() -> None:
-    """Put standard input at its end, also for children: a library that would ask a person fails instead of
-    waiting."""
+    """Put standard input at its end, also for children, so that a library that would ask a person fails
+    instead of waiting."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
 
 
 def say(text: str) -> None:
-    """Print a message on standard error, behind the program's name. Never fails."""
+    """Print the program's name and a message on standard error. Never fails."""
     text = pasted(text)
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(printable_lines(f"penstock: {text}") + "\n")
@@ -62,7 +62,7 @@ def say(text: str) -> None:
 
 
 def pasted(text: str) -> str:
-    """Return a hint with commands that can be pasted."""
+    """Return a hint whose commands can be pasted into a shell."""
     return _COMMAND.sub(lambda _: f"`{_called[0]} ", text)
 
 
@@ -90,12 +90,12 @@ def show_checks(title: str, results: Sequence[CheckResult]) -> None:
 
 
 def columns(piped: int = 80) -> int:
-    """Return the terminal's width, at least 80; `piped` without a terminal."""
+    """Return the terminal's width, at least 80, or `piped` if there is no terminal."""
     return max(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else piped
 
 
 def show_lines(lines: Iterable[Line], *, hints: bool = False) -> None:
-    """Print escaped lines, in colours on a terminal; with `hints`, commands in them can be pasted."""
+    """Print escaped lines, in colours on a terminal. With `hints`, commands in them can be pasted."""
     from penstock.look.views import text_layout
 
     pasted_lines = (line._replace(text=pasted(line.text)) for line in lines) if hints else lines
@@ -118,7 +118,7 @@ def flushed(code: int) -> int:
 
 
 def failed(error: OSError) -> int:
-    """Return the exit status where standard output cannot be written."""
+    """Return the exit status for standard output that cannot be written."""
     _mute()
     if not isinstance(error, BrokenPipeError):
         say(f"standard output cannot be written: {error.strerror}")
@@ -136,7 +136,7 @@ def is_closed() -> bool:
 
 
 def _mute() -> None:
-    """Point standard output to /dev/null: the interpreter flushes it once more at its end."""
+    """Point standard output to /dev/null, because the interpreter flushes it once more at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -1,6 +1,4 @@
-"""What `penstock run` shows while the steps below it work, and what became of its datasets: their results,
-and the closing text.
-"""
+"""The screen of `penstock run` while its steps work, the results of its datasets, and the closing text."""
 
 from __future__ import annotations
 
@@ -34,27 +32,28 @@ if TYPE_CHECKING:
     from penstock.look.views.view_choice import View
 
 
-# What `penstock run` shows while its steps work.
+# The screen of `penstock run` while its steps work.
 #
-# Snakemake and all below it write to one file: events as lines of JSON (`look.views.line_view.JsonLines`),
-# anything else text. A thread shows that file and failed steps' messages in one view. A pipe could fill up or
-# lose its reader; with a file no step waits for the screen, or fails by it.
+# Snakemake and its child processes write to a single file: events as lines of JSON
+# (`look.views.line_view.JsonLines`), and anything else as text. A thread shows that file and failed steps'
+# messages in a single view. A pipe could fill up or lose its reader. With a file no step waits for the screen
+# or fails because of it.
 
 SAID = "said"
 INTERVAL = 0.2  # seconds between two reads of the file
 BLOCK = 1 << 20
-# what a failed step changed, where its message does not say so
+# what a failed step changed, for steps whose message does not say so
 CHANGED = {"preflight": "nothing was changed", "list": "nothing was copied", "plan": "nothing was copied"}
 
 
 class RunScreen:
-    """A context manager: thread, view and file end with it."""
+    """A context manager. Its exit ends the thread and closes the view and the file."""
 
     def __init__(self, view: View, folder: Path, place: Callable[[str], str] | None) -> None:
-        """`folder` holds exit statuses; `place` locates a dataset in the configuration, in a run of
-        several."""
+        """`folder` contains exit statuses. `place` locates a dataset in the configuration, in a run of
+        several datasets."""
         self._view, self._folder, self._place = view, folder, place
-        self.said = (folder / SAID).open("ab")  # where Snakemake and its children write
+        self.said = (folder / SAID).open("ab")  # file to which Snakemake and its children write
         self._reader = (folder / SAID).open("rb")
         self._rest = b""
         self._left: dict[str, exit_files.Left] = {}
@@ -66,7 +65,7 @@ class RunScreen:
 
     @property
     def left(self) -> list[exit_files.Left]:
-        """How failed steps ended, the earliest first."""
+        """How failed steps ended, beginning with the earliest."""
         return [self._left[name] for name in sorted(self._left)]
 
     def __enter__(self) -> Self:
@@ -82,7 +81,7 @@ class RunScreen:
         self.said.close()
 
     def finish(self) -> None:
-        """Show what is left, once Snakemake has ended."""
+        """Show the remaining output after Snakemake has ended."""
         if not self._ending.is_set():
             self._ending.set()
             self._thread.join()
@@ -92,7 +91,7 @@ class RunScreen:
                 self._line(self._rest)
 
     def failed(self, dataset: str, how: str, text: str) -> None:
-        """Show what stands against one of several datasets; an only dataset's summary has it."""
+        """Show a problem of one of several datasets. For an only dataset, its summary has the problem."""
         if self._place is not None:
             self._view.failed(dataset, message(dataset, how, output.pasted(text)))
 
@@ -102,7 +101,7 @@ class RunScreen:
                 self._look()
 
     def _look(self) -> None:
-        # Read before, and shown after the file: so what a step wrote before it failed is in the file.
+        # Failures are read before the file, and shown after it, so that the file has all that a step wrote.
         new = exit_files.read_new(self._folder, self._left)
         while block := self._reader.read(BLOCK):
             *lines, self._rest = (self._rest + block).split(b"\n")
@@ -122,7 +121,8 @@ class RunScreen:
         self._view(event)
 
     def _fail(self, left: exit_files.Left) -> None:
-        """Show a failure once: a dataset's listing reports it, and so does the job that ends as it did."""
+        """Show a failure only once. A dataset's listing reports it, and again the job with the same
+        status."""
         key = left.dataset or left.text
         if key in self._shown:
             return
@@ -131,7 +131,7 @@ class RunScreen:
         if self._place is None:
             text = f"penstock: {output.pasted(left.text)}" if left.text else ""
             self._view.failed(left.dataset, text, left.how)
-        elif left.how == events.STOPPED:  # the closing table reports it once for all
+        elif left.how == events.STOPPED:  # the closing table reports this once for all datasets
             self._view.failed(left.dataset, "", left.how)
         elif left.how == events.CANCELLED:
             self._view.failed(left.dataset, message(left.dataset, "", output.pasted(left.text)), left.how)
@@ -159,7 +159,7 @@ class RunScreen:
 
 
 def message(dataset: str, how: str, text: str) -> str:
-    """Make the message about one of several datasets.
+    """Return the message about one of several datasets.
 
     >>> print(message("c", "FAILED in copy", "1 shard did not finish\\n  see the log"))
     c  FAILED in copy: 1 shard did not finish
@@ -172,8 +172,8 @@ def message(dataset: str, how: str, text: str) -> str:
 
 RESULTS = Path("results")
 FLAGS = ("new_release", "copy_unchanged")  # options of `run` that are values of the workflow
-# Most characters of the command that tries failed datasets again. A longer one names all that was asked for:
-# published ones are found unchanged.
+# Most characters of the suggested command for the failed datasets. If it would be longer, the command for all
+# requested datasets is suggested, which finds published datasets unchanged.
 AGAIN = 72
 
 
@@ -189,8 +189,8 @@ def gather(
 
 
 def _judge(results: dict[str, Result], listed: ListResult, config: Config) -> Judgement | None:
-    """Put the gate's judgement into a dataset's result, unless a step failed: audits may be newer than the
-    report, and the release damaged since."""
+    """Put the gate's judgement into a dataset's result, unless a step failed. Audits may be newer than the
+    report, and may have found damage since."""
     from penstock.dataset import gate, run_store
     from penstock.dataset.context import layout_of
     from penstock.run.report_step import judged
@@ -215,7 +215,7 @@ def _row(
     screen: RunScreen,
     config: Config,
 ) -> run_table.Row:
-    """Make a row of the closing table, and show what stands against a release where no step reported it."""
+    """Return a row of the closing table. Also show a problem of the release that no step reported."""
     name = result["dataset"]
     row = run_table.Row(name, run_table.READY, "published", seconds=screen.seconds.get(name))
     if judgement is None or listed is None:
@@ -253,8 +253,8 @@ def note_ends(
     left: Sequence[exit_files.Left],
     session: Session,
 ) -> None:
-    """Note for `status` how datasets ended without a step's report: by a signal between steps, or with
-    Snakemake killed."""
+    """Note for `status` how datasets ended of which no step reported the end: after a signal between steps,
+    or because Snakemake was killed."""
     from penstock.core.dataset_documents import LastEnd
     from penstock.dataset import last_end
     from penstock.dataset.context import layout_of
@@ -269,7 +269,7 @@ def note_ends(
 
 
 def notify(results: dict[str, Result], config: Config, session: Session) -> None:
-    """Send notices, unless a signal came: then the next command does. Failures become warnings of the
+    """Send notices, unless a signal came; the next command does so then. Failures become warnings in the
     summary, or lines."""
     from penstock.keep import notices
 
@@ -315,7 +315,7 @@ def _options(parsed: argparse.Namespace) -> list[str]:
 
 
 def show_each(results: Mapping[str, Result], session: Session) -> None:
-    """Print and log a block for each dataset, or with `--progress json` a line."""
+    """Print and log a block for each dataset, or a line with `--progress json`."""
     from penstock.look.views import summary
 
     for result in results.values():
@@ -328,7 +328,7 @@ def show_each(results: Mapping[str, Result], session: Session) -> None:
 
 
 def show_remark(text: str, session: Session) -> None:
-    """Print and log, below the closing text, what fails no run."""
+    """Print and log a remark below the closing text. It does not make the run fail."""
     logging.getLogger("penstock").warning("%s", text)
     (output.say if session.as_json else output.show)(f"! {output.pasted(text)}")
 
@@ -351,8 +351,8 @@ def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], s
 
 
 def _unchanged(reported: Result, listed: ListResult) -> Result:
-    """Make the result of a run that copied nothing: without the earlier copy's figures, and its report's
-    audit findings (`_judge`)."""
+    """Return the result of a run that copied nothing. It lacks the earlier copy's figures and the audit
+    findings of the earlier report (`_judge` adds the current ones)."""
     kept = ("dataset", "release", "current", "report", "run", "evidence")
     nothing: TimedAmount = {"files": 0, "bytes": 0}
     why = f"everything is published already, in {listed['release']}; nothing was copied"

@@ -1,9 +1,10 @@
-"""What a command runs in: log file, stop flag, display, and its tie to a workflow above.
+"""The surroundings of a running command: log file, stop flag, display, and its tie to the workflow above it,
+which is the workflow that started it.
 
-A step must not outlive its Snakemake: an orphan would hold the dataset against the rerun. So the workflow
-passes the processes above (`PENSTOCK_ABOVE`) and a folder (`PENSTOCK_WORKFLOW`) by environment. A step stops
-when one of these processes has ended. It holds a shared lock on `steps` in the folder, so that the next
-workflow can wait for its end.
+A step must not outlive its Snakemake, since an orphan would keep the dataset locked for the next run. So the
+workflow passes the processes above the step (`PENSTOCK_ABOVE`) and a folder (`PENSTOCK_WORKFLOW`) in the
+environment. A step stops when any of these processes has ended. It holds a shared lock on the file `steps` in
+the folder, so that the next workflow can wait for the step's end.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ R = TypeVar("R")
 
 
 class Session:
-    """A context manager: log, watch and locks end with it."""
+    """A context manager. Its exit closes the log and ends the watch and the locks."""
 
     def __init__(self, parsed: argparse.Namespace) -> None:
         self.parsed = parsed
         self.stop = Stop()
         self._cleanup = contextlib.ExitStack()
-        # The command that failed, if another: `list-failure` ends with the status of an earlier `list-group`.
+        # The command that failed, if not this one: `list-failure` ends with an earlier `list-group`'s status.
         self.failed = ""
         self.failure: CommandFailure | None = None
-        # called by the signal handler; `penstock run` passes signals on to Snakemake in it
+        # The signal handler calls this function. That of `penstock run` passes signals on to Snakemake.
         self.on_stop: Callable[[int], None] | None = None
 
     def __enter__(self) -> Self:
@@ -61,7 +62,7 @@ class Session:
 
     def start(self) -> None:
         """Open the log, and watch the processes above. Raises ConfigError for an unwritable log or receipt,
-        PreflightError where the working directory was removed."""
+        and PreflightError if the working directory was removed."""
         try:
             os.getcwd()
         except FileNotFoundError:
@@ -103,9 +104,9 @@ class Session:
         return file_choice.required(self.parsed.config)
 
     def config(self) -> Config:
-        """Load the configuration, with --backend laid over, within the site file's bounds. For commands that
-        stage (`rights.stages`), a ConfigError refuses what exceeds these, and programs that others may have
-        named (`trust`). Raises also as `reached`."""
+        """Load the configuration, with --backend merged in, within the site file's bounds. Commands that
+        stage (`rights.stages`) get a ConfigError for values that exceed the bounds, and for programs that
+        other accounts may have chosen (`trust`). Also raises the errors of `reached`."""
         from penstock.cli import command_table
         from penstock.config import trust
         from penstock.config.loader import load
@@ -121,7 +122,7 @@ class Session:
         return config
 
     def names(self, config: Config, requested: Sequence[str]) -> list[str]:
-        """Return the command's datasets, each once. Raises ConfigError for unknown ones."""
+        """Return the command's datasets, each only once. Raises ConfigError for unknown datasets."""
         unknown = [name for name in requested if name not in config.datasets]
         if unknown:
             raise ConfigError(
@@ -142,13 +143,13 @@ class Session:
     def each(
         self, config: Config, names: Sequence[str], work: Callable[[Context, str], R]
     ) -> tuple[list[R], int]:
-        """As `apart`, with a context."""
+        """As `apart`, but `work` also gets a context."""
         with self.context(config) as context:
             return self.apart(names, partial(work, context))
 
     def apart(self, names: Sequence[str], work: Callable[[str], R]) -> tuple[list[R], int]:
-        """Call `work` for each dataset in turn; return results and the first exit status other than 0. The
-        error of an only dataset is raised; of several, errors are printed."""
+        """Call `work` for each dataset in turn. Return the results and the first exit status other than 0.
+        The error of an only dataset is raised, but errors of several datasets are printed."""
         code = 0
         results: list[R] = []
         for name in names:
@@ -156,7 +157,7 @@ class Session:
                 results.append(work(name))
             except InterruptedRunError:
                 raise
-            except Exception as error:  # a bug in one dataset does not end the others
+            except Exception as error:  # a bug that one dataset causes does not end the others
                 from penstock.cli.error_report import failure
 
                 if len(names) == 1:
@@ -168,7 +169,7 @@ class Session:
 
     @property
     def program(self) -> str:
-        """The command in hints: `penstock` with --config, --backend and --as-root. A --config that changes
+        """The command for hints: `penstock` with --config, --backend and --as-root. A --config that changes
         nothing is left out."""
         words = ["penstock"]
         config_file, otherwise = self.parsed.config, file_choice.chosen()
@@ -203,8 +204,8 @@ class Session:
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:
-        """Open a view on standard error. Below `penstock run` it writes JSON. Of concurrent steps of another
-        workflow, one draws on the terminal; the others write lines."""
+        """Open a view on standard error. In a step of `penstock run` it writes JSON. Of the concurrent steps
+        in another workflow, one draws on the terminal, and the others write lines."""
         from penstock.look.views.view_choice import open_view
 
         kind = self.parsed.progress
@@ -244,7 +245,7 @@ class Session:
     def show_rows(
         self, rows: Iterable[object], lines: Callable[[int], Iterable[Line]], *, hints: bool = False
     ) -> None:
-        """Print rows as JSON, or as the lines that `lines` makes for so many columns."""
+        """Print rows as JSON, or as the lines that `lines` makes for the given number of columns."""
         if self.as_json:
             for row in rows:
                 output.show_json(row)
@@ -252,7 +253,7 @@ class Session:
             output.show_lines(lines(output.columns()), hints=hints)
 
     def receipt(self, result: Mapping[str, object]) -> None:
-        """Write the result to --receipt, durably and whole; to a device as it is."""
+        """Write the result to --receipt, durably and atomically; a device is written directly."""
         from penstock.core import typed_json
         from penstock.fs import small_files
 
@@ -273,8 +274,8 @@ class Session:
 
 
 def reached(target: TargetConfig) -> TargetConfig:
-    """Raise TargetAwayError where a server of the target is away, before a call there waits for minutes and
-    no signal ends it."""
+    """Raise TargetAwayError if a server of the target is away. A call there would wait for minutes, and no
+    signal would end it."""
     from penstock.fs import servers
 
     for folder in filter(None, (target.root, target.state_root)):
@@ -283,7 +284,7 @@ def reached(target: TargetConfig) -> TargetConfig:
 
 
 def _refuse_unwritable(receipt: Path | None) -> None:
-    """Raise ConfigError before any work where `Session.receipt` could not write."""
+    """Raise ConfigError before any work if `Session.receipt` could not write."""
     if receipt is None:
         return
     import tempfile  # its import takes milliseconds

@@ -1,10 +1,10 @@
 """`python -m penstock.cli.snakemake_start ARGUMENTS`: starts Snakemake with less CPU (docs/decisions/0008).
 
 Snakemake reads files through smart_open, which imports requests and every installed cloud library, such as
-penstock's own. The workflow's files are local, so these libraries are hidden while smart_open is imported;
-later imports work.
+those of penstock. The workflow's files are local, so these libraries are hidden while smart_open is imported.
+Later imports work.
 
-Until the workflow begins (`controller.take`) nothing has to be stopped: SIGINT ends the process at once,
+Until the workflow begins (`controller.take`), nothing has to be stopped, so SIGINT ends the process at once,
 without a traceback.
 """
 
@@ -31,22 +31,22 @@ REMOTE = ("azure", "boto3", "google", "paramiko", "requests")
 def main() -> None:
     """Run Snakemake, which ends the process."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
-    # `penstock run` starts this process with SIGINT blocked: a pending one is delivered here.
+    # `penstock run` starts this process with SIGINT blocked. A pending SIGINT is delivered here.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _name_of_user()
     _close_interrupted_loops()
-    # What is loaded now stays to the end: collecting garbage in it is useless.
+    # The modules loaded now are used to the end, so collecting garbage among them is useless.
     gc.disable()
     _smart_open()
     snakemake = _snakemake()
     gc.freeze()
     gc.enable()
-    # Nor at the end, when all goes.
+    # Nor is it useful at the end of the process.
     atexit.register(gc.freeze)
     try:
         snakemake.main()
     finally:
-        # Cancel timers that would wake its scheduler: a process waits for them at its end, a second or more.
+        # Cancel timers that would wake its scheduler, since the process would wait for them a second or more.
         for thread in threading.enumerate():
             if isinstance(thread, threading.Timer):
                 thread.cancel()
@@ -68,8 +68,8 @@ def _snakemake() -> ModuleType:
 
 
 def _close_interrupted_loops() -> None:
-    """Let Snakemake close an event loop that Ctrl-C interrupted after its last task. The loop stays marked as
-    running: closing it would fail with a traceback in place of the tidy stop."""
+    """Let Snakemake close an event loop that Ctrl-C interrupted after its last task. The loop is still marked
+    as running, so closing it would fail with a traceback instead of a tidy stop."""
     close = asyncio.Runner.close
 
     def close_or_leave(runner: asyncio.Runner) -> None:
@@ -81,7 +81,7 @@ def _close_interrupted_loops() -> None:
 
 
 def _name_of_user() -> None:
-    """Set LOGNAME where the account has no name, as in containers: Snakemake asks for it."""
+    """Set LOGNAME if the account has no name, as in containers, because Snakemake needs it."""
     try:
         getpass.getuser()
     except (KeyError, OSError):
@@ -95,7 +95,7 @@ def _smart_open() -> None:
     try:
         importlib.import_module("smart_open")
     except ImportError:
-        pass  # a Snakemake without it
+        pass  # this Snakemake lacks it
     finally:
         for name in hidden:
             del sys.modules[name]

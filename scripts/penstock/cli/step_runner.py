@@ -1,5 +1,5 @@
-"""Runs a step, `penstock.run.<name>_step` (preflight: `penstock.doctor`), for datasets: of the commands that
-are steps, of audits and repairs, and of the workflow's listing.
+"""Runs a step, `penstock.run.<name>_step` (preflight: `penstock.doctor`), for datasets. Used by commands that
+are steps, by audits and repairs, and by the workflow's listing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
     Result = Mapping[str, object]
-    """What a step returns: one of `core.step_results`."""
+    """The result of a step: one of the types in `core.step_results`."""
 
 
 R = TypeVar("R", bound="Mapping[str, object]")
@@ -43,8 +43,8 @@ def run_each(
 ) -> int:
     """Call `work(context, dataset)` for each dataset, send notices, then print each result. `judge` raises
     FindingsError (exit status 4) after the result was printed and written. The error of an only dataset is
-    raised; of several, errors are printed and the first exit status other than 0 is returned. Raises
-    ConfigError before any work for --receipt or --release with several."""
+    raised. Errors of several datasets are printed, and the first exit status other than 0 is returned. Raises
+    ConfigError before any work for --receipt or --release with several datasets."""
     from penstock.keep import notices
 
     config = session.config()
@@ -55,7 +55,7 @@ def run_each(
     for name, lines in notices.send(config, session.file).items():
         for line in lines:
             output.say(f"{name}: {line}")
-    # `session.each` has closed the display: from here standard output gets results alone.
+    # `session.each` has closed the display. From here on only results are printed on standard output.
     for result in results:
         session.receipt(result)
         session.show(result, partial(render, result))
@@ -72,8 +72,8 @@ def run_each(
 def run(
     parsed: argparse.Namespace, session: Session, text: Callable[[Any], str] | None = None, **options: object
 ) -> int:
-    """Run the command's step for each dataset in turn; return the first failure's status. `text` renders a
-    result, printed without --receipt. Steps that move data have a line of the display instead."""
+    """Run the command's step for each dataset in turn, and return the first failure's status. `text` renders
+    a result, which is printed without --receipt. Steps that move data show a line of the display instead."""
     config = session.config()
     names = session.names(config, parsed.dataset)
     one_receipt(parsed, names)
@@ -94,27 +94,27 @@ def run(
         return result
 
     results, code = session.each(config, names, work)
-    # The display has closed: print results.
+    # The display is closed, so results can be printed.
     for result in results if parsed.receipt is None else ():
         session.show(result, partial(text, result) if text is not None else None)
     return code
 
 
 def one_receipt(parsed: argparse.Namespace, names: Sequence[str]) -> None:
-    """Raise ConfigError where --receipt would hold the results of several datasets."""
+    """Raise ConfigError if --receipt would contain the results of several datasets."""
     if parsed.receipt is not None and len(names) != 1:
         raise ConfigError("--receipt takes the result of one dataset", hint="name the dataset")
 
 
 def add_name(error: PenstockError, name: str, config: Config) -> None:
-    """Name an only dataset in its error where the configuration has others: a run starts each step as a
-    command."""
+    """Add an only dataset's name to its error if the configuration has others. A run starts each step as a
+    command of its own."""
     if len(config.datasets) > 1 and name not in str(error):
         error.what = f"{name}: {error.what}"
 
 
 def run_step(command: str, context: Context, name: str, **options: object) -> Result:
-    """Run one step of one dataset; note its failure for `status`."""
+    """Run a step of a dataset, and note a failure for `status`."""
     room = "doctor" if command == "preflight" else "run"
     step = importlib.import_module(f"penstock.{room}.{command}_step")
     with _noted(context, name, command):
@@ -124,8 +124,8 @@ def run_step(command: str, context: Context, name: str, **options: object) -> Re
 
 @contextlib.contextmanager
 def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
-    """Note how a step failed inside. Not noted: another command's lock, an unwritable report, and a target
-    that is away, where the note would wait."""
+    """Note how a step failed inside the block. Not noted are another command's lock, an unwritable report,
+    and a target that is away, where the note would wait."""
     from penstock.cli.error_report import explained
     from penstock.core.dataset_documents import LastEnd
     from penstock.jobs import dataset_state
@@ -137,7 +137,7 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
         code = error.exit_code if isinstance(error, PenstockError) else 1
         stopped = isinstance(error, (CancelledError, InterruptedRunError))
         first, *more = str(error).splitlines() or [""]
-        # An element's words, and a file's, are between the message and its hint.
+        # The messages of an element or a file are between the error's message and its hint.
         why = "; ".join([first, *(line.strip() for line in more[:-1][:2])])
         hint = more[-1].strip() if more else ""
         if context.stop.event.is_set():

@@ -1,4 +1,4 @@
-"""`penstock run --submit` and `penstock gate DATASET --mend --submit`: the same command, as a job."""
+"""`penstock run --submit` and `penstock gate DATASET --mend --submit` run the command as a job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def run(parsed: argparse.Namespace, session: Session, may_begin: Callable[[], None]) -> int:
-    """Submit a controller for these datasets, unless a job stages them already (`met`). The result {job, met,
-    log, datasets}, and `after` for jobs it waits for, goes to --receipt. `--progress json` prints it,
-    --parsable the job's id alone. Raises ConfigError for --dry-run; `may_begin` as `controller_job.run`."""
+    """Submit a controller for these datasets, unless a job is staging them already (`met`). The result {job,
+    met, log, datasets}, with `after` if it waits for other jobs, is written to --receipt. `--progress json`
+    prints the result, and --parsable only the job's id. Raises ConfigError for --dry-run. `may_begin` as for
+    `controller_job.run`."""
     if parsed.dry_run:
         raise ConfigError(
             "--dry-run says what would be done, and needs no job for that",
@@ -52,7 +53,7 @@ def mend(parsed: argparse.Namespace, session: Session, config: Config, dataset: 
 
 
 def refuse_parsable() -> None:
-    """Raise ConfigError: nothing is submitted."""
+    """Raise ConfigError for --parsable if nothing is submitted."""
     raise ConfigError("--parsable prints the id of a submitted job", hint="give it with --submit")
 
 
@@ -63,7 +64,7 @@ def _submit(
     task: Sequence[str],
     may_begin: Callable[[], None] = lambda: None,
 ) -> str:
-    """Submit a job for this task, print where its output is, return its id."""
+    """Submit a job for this task, print the place of its output, and return its id."""
     from penstock.cluster.registry import open_cluster
     from penstock.dataset import staging_notice
     from penstock.dataset.context import layout_of
@@ -107,8 +108,8 @@ def _submit(
 
 
 def _refuse_others(config: Config, names: Sequence[str]) -> None:
-    """Raise PreflightError where this account may stage none of these datasets: its job would queue to report
-    that. With some, the job reports the others."""
+    """Raise PreflightError if this account may stage none of these datasets: the job would wait in the queue
+    only to report that. If the account may stage some, the job reports the others."""
     from penstock.core.errors import PreflightError
     from penstock.core.layout import DatasetLayout
     from penstock.target import dataset_folders

@@ -1,7 +1,8 @@
 """Stops a SLURM job tidily shortly before its time ends.
 
-SLURM sends the signal of `sbatch --signal=B:USR1@LEAD` at a check every half minute, and always early: of one
-minute, maybe at half. So the batch script notes when to stop, and an earlier signal waits for that.
+SLURM sends the signal of `sbatch --signal=B:USR1@LEAD` during a check every half minute, and always too
+early: in a job of one minute, maybe after half of it. So the batch script notes when to stop, and the command
+continues until that time.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
     from penstock.host.resources import JobEnvironment
 
-EARLY = 90.0  # seconds SLURM may be early; an earlier signal is a preemption's, and cannot wait
+EARLY = 90.0  # seconds by which SLURM may be early; an even earlier signal is a preemption and cannot wait
 
 
 def pause(now: float, stop_at: float) -> float:
-    """Seconds from the signal to the stop; a `stop_at` of 0 is unknown.
+    """Return the seconds from the signal to the stop. A `stop_at` of 0 is unknown.
 
     until stop_at    | stop
     unknown, or past | now
@@ -32,7 +33,7 @@ def pause(now: float, stop_at: float) -> float:
 
 
 def watch(stop: Callable[[], None], environment: JobEnvironment) -> None:
-    """In a job, call `stop` in the main thread when its time is about to end."""
+    """In a job, call `stop` in the main thread when the job's time is about to end."""
     if not environment.job:
         return
 

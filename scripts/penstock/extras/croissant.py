@@ -1,5 +1,5 @@
 """A release as Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html), JSON-LD that
-dataset catalogues index and that mlcroissant loads; what it is made of, and the file beside the seal.
+dataset catalogues index and mlcroissant loads. Also the media types in it, and the file beside the seal.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 # The media type of a file, by the ending of its name.
 #
-# This table replaces the machine's (`mimetypes` reads /etc/mime.types), so that a description is the same
-# wherever it is made. Croissant's own names for types (mlcroissant's `EncodingFormat`) go first.
+# This table replaces the machine's table (`mimetypes` reads /etc/mime.types), so that a description is equal
+# on every machine. Croissant's own names for types (mlcroissant's `EncodingFormat`) are preferred.
 
-UNKNOWN = "application/octet-stream"  # of a file whose ending is not in the table
+UNKNOWN = "application/octet-stream"  # type of a file whose ending is not in the table
 
 _BY_TYPE = {
     "application/dicom": "dcm dicom",
@@ -85,7 +85,7 @@ _BY_ENDING = {ending: kind for kind, endings in _BY_TYPE.items() for ending in e
 
 
 def ending_of(path: str) -> str:
-    """Return what follows the last point of a file's name, or ""."""
+    """Return the part of a file's name after its last dot, or ""."""
     stem, point, ending = path.rpartition("/")[2].rpartition(".")
     return ending if stem and point else ""
 
@@ -96,7 +96,7 @@ def media_type(ending: str) -> str:
 
 
 class PublishedRelease(NamedTuple):
-    folder: Path  # holds `data/` and the manifests: the release's, or its staging
+    folder: Path  # folder of the release or its staging, with `data/` and the manifests
     stored: Stored
     words: DescribeConfig
 
@@ -104,8 +104,8 @@ class PublishedRelease(NamedTuple):
 # A release as Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html), JSON-LD that
 # catalogues index and mlcroissant loads.
 #
-# It is made of seal and manifest alone: of one release and one configuration the document is always the same.
-# Paths are relative to the release's folder, which holds `croissant.json`.
+# It is made only from seal and manifest, so a release and a configuration always give the same document.
+# Paths are relative to the release's folder, which contains `croissant.json`.
 #
 # | the release                                       | its files are                                       |
 # |---------------------------------------------------|-----------------------------------------------------|
@@ -114,13 +114,14 @@ class PublishedRelease(NamedTuple):
 # |                                                   | are named by a FileSet                              |
 # | any other                                         | a FileSet for each media type, by their endings     |
 #
-# A FileObject needs a checksum that others can compute, and Croissant knows no XXH3. A reader (mlcroissant
-# 1.1) holds the whole document in memory. Seal and manifests are always FileObjects, so the description leads
-# to the proof: the seal has the manifest's digest, the manifest that of each file.
+# A FileObject needs a checksum that others can compute, and Croissant does not know XXH3. A reader
+# (mlcroissant 1.1) has the whole document in memory. Seal and manifests are always FileObjects, so the
+# description leads to the proof: the seal has the manifest's digest, and the manifest has the digest of each
+# file.
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 MOST_FILES = 10_000  # a larger release is described by media type, not by file
-# Endings of names that are kept apart: unknown ones may be as many as files.
+# Most endings of names that are distinguished, since unknown endings may be as many as files.
 ENDINGS = 256
 
 Json = dict[str, object]
@@ -178,8 +179,8 @@ _BESIDE = {
 
 
 def pieces(release: PublishedRelease) -> Iterator[str]:
-    """Yield the document in pieces, ASCII: memory does not grow with the files. Raises FailedError for an
-    unreadable manifest."""
+    """Yield the document in pieces of ASCII, so that memory does not grow with the number of files. Raises
+    FailedError for an unreadable manifest."""
     head = json.dumps(_head(release), indent=1)
     yield head.removesuffix("\n}") + ',\n "distribution": ['
     between = "\n  "
@@ -190,7 +191,7 @@ def pieces(release: PublishedRelease) -> Iterator[str]:
 
 
 def left_out(words: DescribeConfig, seal: Seal) -> list[str]:
-    """List missing keys of the description that Croissant wants, or that catalogues show first."""
+    """List the missing keys of the description that Croissant requires, or that catalogues show first."""
     values = {
         "license": words.license,
         "url": words.url or _web_source(seal),
@@ -239,7 +240,7 @@ def _plain_words(seal: Seal) -> str:
 
 
 def _web_source(seal: Seal) -> str | None:
-    """Return the page of a dataset from the web."""
+    """Return the web page of a dataset that comes from the web."""
     urls = [source.url for source in seal.sources]
     return urls[0] if len(urls) == 1 and urls[0].startswith(("https://", "http://")) else None
 
@@ -321,7 +322,7 @@ def _sets(release: PublishedRelease) -> Iterator[Json]:
 
 
 def _endings(release: PublishedRelease) -> tuple[set[str], bool]:
-    """Return the endings of all names, and whether some names have none of these."""
+    """Return the endings of all names, and whether some names have none of these endings."""
     endings: set[str] = set()
     rest = False
     for files in read_files(release.folder / MANIFEST, columns=("path",)):
@@ -350,13 +351,13 @@ def _globs(endings: Sequence[str]) -> Iterator[str]:
 
 
 def _exactly(path: str) -> str:
-    """Return the pattern of one path: `?` for each byte that is not UTF-8."""
+    """Return the pattern for a single path, with `?` for each byte that is not UTF-8."""
     return re.sub("[\udc80-\udcff]", "?", _WILD.sub(r"[\1]", path))
 
 
 def write(folder: Path, words: DescribeConfig | None) -> None:
-    """Write it durably into a sealed staging; with `words` None remove it. Raises OSError, FailedError,
-    ValueError for a damaged seal."""
+    """Write the document durably into a sealed staging, or remove it if `words` is None. Raises OSError,
+    FailedError, or ValueError for a damaged seal."""
     if words is None:
         (folder / CROISSANT).unlink(missing_ok=True)
         return

@@ -1,2 +1,2 @@
-"""File systems: walks, safe opens, reads past the caches, durable small files; what each kind can do, and
-what its vendor's commands report."""
+"""File systems: walks, safe opens, reads past the caches, durable small files; the abilities of each kind,
+and the reports of its vendor's commands."""

@@ -1,5 +1,5 @@
-"""Small files read together past the caches: opened one by one, read by one submission of Linux AIO, which
-Python does not offer, and one wait.
+"""Reads small files together past the caches: opens them one by one, then reads all with a single submission
+of Linux AIO, which Python does not offer, and a single wait.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-# Many reads by one system call: Linux AIO, which Python does not offer.
+# Many reads with a single system call of Linux AIO.
 #
-# When `Reads.run` returns or raises, the kernel no longer writes to the buffer. Descriptors must be opened
-# with O_DIRECT to be read concurrently: others are read one after the other within the call. So are files of
-# a driver without asynchronous reads.
+# When `Reads.run` returns or raises, the kernel no longer writes to the buffer. Files are read concurrently
+# only if they were opened with O_DIRECT and their driver has asynchronous reads. Other files are read one
+# after the other within the call.
 
-# io_setup, io_destroy, io_submit, io_getevents. (io_uring is switched off at many sites.)
+# numbers of io_setup, io_destroy, io_submit, io_getevents (io_uring is switched off at many sites)
 _CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4), "riscv64": (0, 1, 2, 4)}
 _SETUP, _DESTROY, _SUBMIT, _GETEVENTS = _CALLS.get(platform.machine(), (-1, -1, -1, -1))
-# struct iocb: data, key, rw_flags, opcode, priority, fd, buffer, bytes, offset, reserved, flags, resfd
+# the struct iocb: data, key, rw_flags, opcode, priority, fd, buffer, bytes, offset, reserved, flags, resfd
 _IOCB = Struct("<QIIHhIQQqQII")
 _EVENT = Struct("<QQqq")
 _PREAD = 0
 
 
 class Reads:
-    """Up to `most` reads at once into a buffer; for one thread. The constructor raises OSError where the
+    """Up to `most` reads at once into a buffer, for a single thread. The constructor raises OSError if the
     kernel refuses AIO (ENOSYS, EPERM in a sandbox; EAGAIN beyond `fs.aio-max-nr`)."""
 
     def __init__(self, buffer: mmap.mmap, most: int) -> None:
@@ -54,8 +54,8 @@ class Reads:
 
     def run(self, wanted: Sequence[tuple[int, int, int, int]]) -> list[int]:
         """Make these reads, each (descriptor, place in the buffer, bytes, offset in the file), and wait for
-        all. Returns in their order the bytes read, or the negative errno of a read that failed or that the
-        kernel did not take (EAGAIN)."""
+        all of them. Returns, for each read in order, the bytes read or a negative errno if the read failed or
+        the kernel did not accept it (EAGAIN)."""
         for i, (fd, place, count, offset) in enumerate(wanted):
             _IOCB.pack_into(
                 self._blocks,
@@ -77,7 +77,7 @@ class Reads:
         try:
             taken = syscall(_SUBMIT, self._context, len(wanted), self._pointers)
         except OSError as error:
-            # The first read was refused, and none was taken.
+            # The kernel refused the first read, and accepted none.
             return [-(error.errno or errno.EIO)] * len(wanted)
         left = taken
         while left:
@@ -92,7 +92,7 @@ class Reads:
         return answers
 
     def close(self) -> None:
-        """Wait for reads under way; then the buffer can be closed."""
+        """Wait for reads under way. Afterwards the buffer can be closed."""
         if self._context.value:
             syscall(_DESTROY, self._context)
             self._context.value = 0
@@ -105,60 +105,60 @@ class Reads:
         self.close()
 
 
-# Small files read together past the caches: opened one by one, read by one submission, one wait.
+# Small files read together.
 #
-# A small file alone costs a thread a wait for the device; waking threads and starting the device cost more
-# CPU than reading. Together, the device merges neighbours and starts once. The proof is that of
-# `cold_read.ColdReader`. Each file was opened O_DIRECT and its pages dropped; after its read no page of the
-# range was in this kernel's page cache.
+# If small files are read one by one, a thread waits for the device for each file. Waking threads and starting
+# the device then cost more CPU than the reading. If files are read together, the device merges neighbours and
+# starts once. The proof is that of `cold_read.ColdReader`: each file was opened O_DIRECT and its pages were
+# dropped, and after the read no page of the range was in this kernel's page cache.
 #
-# A file that is missing, has another size or fails to read is left to a read of its own, which raises the
+# A file that is missing, has another size or fails to read must be read by itself. That read raises the
 # error.
 
 Range = tuple[str, int, int]  # path, offset, bytes
 ROOM = 1 << 20  # bytes of the buffer for a group of files
-MOST = 64  # files of a group, at most
-STREAMS = 128  # threads that may each have their share of the process's descriptors open
-LARGE = 256 << 10  # bytes from which a range is read by a call of its own
+MOST = 64  # most files of a group
+STREAMS = 128  # number of threads among which the process's descriptors are divided
+LARGE = 256 << 10  # bytes from which a range is read with a call of its own
 ALIGN = 4096  # bytes to which places, offsets and lengths of direct reads are aligned
-_FOLIO = mmap.PAGESIZE << 11  # bytes of a folio of the kernel's page cache, at most
-# Refusals of such reads by a kernel or file system. Not EREMOTEIO: these reads are aligned.
+_FOLIO = mmap.PAGESIZE << 11  # most bytes of a folio in the kernel's page cache
+# Errors with which a kernel or file system refuses such reads. EREMOTEIO is none: these reads are aligned.
 _REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECT = FLAGS | os.O_DIRECT
 _FORMAT = 0o170000
 
 
-# number in the group, descriptor, place in the buffer, bytes, first byte, fstat
+# an opened file: number in the group, descriptor, place in the buffer, bytes, first byte, fstat
 _Opened = tuple[int, int, int, int, int, os.stat_result]
 
 
 def drop(fd: int, offset: int, length: int) -> None:
-    """Drop a range's pages (in bytes) from the page cache, as far as the kernel can. Pages around the range
-    go too: the kernel drops nothing of a folio that is named in part."""
+    """Drop the pages of a range (in bytes) from the page cache, as far as the kernel can. Pages around the
+    range are dropped, too, because the kernel drops no folio that is only partly in the range."""
     start = offset - offset % _FOLIO
     end = -(-(offset + length) // _FOLIO) * _FOLIO
     os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
 
 
 def has_names(name: str, folder: int) -> bool:
-    """Return whether the file of this name in the open folder has another name, too."""
+    """Return whether the file with this name in the open folder also has another name."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_nlink > 1
 
 
 class Fetched(NamedTuple):
-    """A range that was read; `data` is valid until the next `take`."""
+    """A range that was read. `data` is valid until the next `take`."""
 
-    stat: os.stat_result  # from before the read
-    cold: bool  # no page of the range was in memory after the direct read
+    stat: os.stat_result  # result of fstat before the read
+    cold: bool  # whether no page of the range was in memory after the direct read
     data: memoryview
 
 
 class Together:
-    """Reads expected ranges in groups, and returns them one by one; for one thread, to be closed. `folder`
-    returns a folder's descriptor by its path, valid until its next call. `absent` returns whether no page of
-    a range (descriptor, offset, bytes) is in memory. `spares`: files with a second name are left to a read of
-    their own."""
+    """Reads announced ranges in groups, and returns them one by one. For a single thread; must be closed.
+    `folder` returns the descriptor for a folder's path, valid until its next call. `absent` returns whether
+    no page of a range (descriptor, offset, bytes) is in memory. `spares`: whether to leave files with a
+    second name to a read of their own."""
 
     def __init__(
         self,
@@ -174,23 +174,23 @@ class Together:
         self._expected: deque[Range] = deque()
         self._ready: deque[tuple[Range, Fetched | None]] = deque()
         self._reads: Reads | None = None
-        # False once the kernel or the file system refused
+        # False after the kernel or the file system refused such reads
         self.works = True
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Announce the next reads, in this order, in place of earlier announcements."""
+        """Announce the next reads in order. This replaces earlier announcements."""
         self._ready.clear()
         self._expected = deque(ranges)
 
     def take(self, wanted: Range) -> Fetched | None:
-        """Return the range `wanted` if it is the next expected; None when it needs a read of its own. Raises
-        OSError only when the kernel broke its word."""
+        """Return the range `wanted` if it is the next announced range, or None if it needs a read of its own.
+        Raises OSError only if the kernel does not complete reads that it accepted."""
         if not self._ready:
             if not self._expected or self._expected[0] != wanted:
                 return None
             self._fetch()
         if self._ready[0][0] != wanted:
-            # A retried range.
+            # This range is read again.
             return None
         return self._ready.popleft()[1]
 
@@ -209,7 +209,7 @@ class Together:
         self._ready.extend(zip(group, fetched, strict=True))
 
     def _next_group(self) -> list[Range]:
-        """Take as many ranges as fit, at least one."""
+        """Take as many ranges as fit into the buffer, at least one."""
         expected = self._expected
         group = [expected.popleft()]
         if group[0][2] >= LARGE:
@@ -227,12 +227,12 @@ class Together:
             try:
                 self._reads = Reads(self._buffer, self._most)
             except OSError:
-                # An old kernel, a sandbox, or too many on this node: then each file by itself.
+                # With an old kernel, in a sandbox, or if the node has too many AIO reads: file by file.
                 self.works = False
         return self._reads if self.works else None
 
     def _open(self, group: list[Range], opened: list[_Opened]) -> None:
-        """Open and add the files that are as expected, each with its place in the buffer."""
+        """Open the files that are as expected, and add them with their places in the buffer."""
         parent, folder, upto = None, -1, 0
         for number, (path, offset, length) in enumerate(group):
             above, _, name = path.rpartition("/")
@@ -251,7 +251,7 @@ class Together:
                     opened.append((number, fd, upto, count, first, status))
                     upto, fd = upto + count, -1
             except OSError:
-                # Its own read will report the error.
+                # The file's own read will report the error.
                 continue
             finally:
                 if fd >= 0:
@@ -283,7 +283,7 @@ class Together:
 
 
 def blocks(offset: int, length: int) -> tuple[int, int]:
-    """Return the range in whole blocks of `ALIGN`: (first byte, bytes)."""
+    """Return the range extended to whole blocks of `ALIGN`: (first byte, bytes)."""
     if not length:
         return offset, 0
     first = offset - offset % ALIGN

@@ -1,5 +1,5 @@
-"""BeeGFS by its commands: which of them this machine has (`beegfs_v7`, `beegfs_v8`), what they say of one
-folder's file system, by which path version 8 finds a file, and whether files are stubs.
+"""BeeGFS through its commands: which commands this machine has (`beegfs_v7`, `beegfs_v8`), and what they
+report about a folder's file system; the paths with which version 8 finds files; and whether files are stubs.
 
 Formats and units are those of ThinkParQ's sources (`ctl/source/modes` of 7.4.7; `ctl/internal/cmd` of
 beegfs-go 8.4), and what 7.4.7 and 8.3.1 printed. Not seen: buddy mirrors, RDMA, quotas and pools of version
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from penstock.fs.stores import Pattern, Server, Target
 
 
-# BeeGFS 8: by which path `beegfs` finds a file or a folder.
+# BeeGFS 8: the path with which `beegfs` finds a file or a folder.
 #
-# It looks up a path from the file system's root by its part below the mount point: where the device number
-# changes on the way up. (Source: beegfs-go, `common/filesystem/fs.go`, and `ctl/pkg/ctl/entry/entry.go`,
-# `getEntryAndOwnerFromPathViaRPC`.) Below a bind mount of a folder that is another path: of nothing, or of
-# another folder, whose striping it would set. `beegfs-ctl` of version 7 asks the client's kernel module about
-# the path itself, and needs none of this.
+# The command takes the part of a path below the mount point, and looks it up from the file system's root. It
+# finds the mount point where the device number changes on the way up. (Source: beegfs-go,
+# `common/filesystem/fs.go`, and `ctl/pkg/ctl/entry/entry.go`, `getEntryAndOwnerFromPathViaRPC`.) Below a bind
+# mount of a folder this gives a wrong path, of nothing or of another folder, whose striping it would then
+# set. `beegfs-ctl` of version 7 asks the client's kernel module about the path itself, and needs none of
+# this.
 
-CLIENT = "beegfs"  # the type of its mounts
+CLIENT = "beegfs"  # type of BeeGFS' mounts in the mount table
 UNMOUNTED = "none"
 
 
@@ -44,9 +45,9 @@ class CommandPaths(NamedTuple):
     """How paths below a mount point are passed to `beegfs`."""
 
     point: str = ""
-    base: str = ""  # what replaces `point` in the command's path
-    mount: tuple[str, ...] = ()  # the value of `--mount`; (): not needed
-    # The mount point below which paths are passed: the command prints only the rest of them. "": the file
+    base: str = ""  # text that replaces `point` in the command's path
+    mount: tuple[str, ...] = ()  # value of the option `--mount`; () if not needed
+    # The mount point below which paths are passed, of which the command prints only the rest. "": the file
     # system itself.
     root: str = ""
 
@@ -59,7 +60,7 @@ class CommandPaths(NamedTuple):
 
 
 def find_paths(point: str, proc: str | os.PathLike[str]) -> CommandPaths:
-    """Find how paths below the mount at `point` are passed.
+    """Find out how paths below the mount at `point` are passed.
 
     | the mount shows       | the whole is mounted, too | paths are given     | `--mount`                    |
     |-----------------------|---------------------------|---------------------|------------------------------|
@@ -87,7 +88,7 @@ def _below(path: str, point: str) -> bool:
 
 # Finds BeeGFS' commands on this machine (`v7` or `v8`), and queries them about the file system of a folder.
 #
-# Only the command of `set_pattern`, which the caller runs, changes anything.
+# Only the command from `set_pattern`, which the caller runs, changes anything.
 
 PROGRAMS = (beegfs_v8.BEEGFS, beegfs_v7.CTL)  # any of these is enough
 
@@ -96,28 +97,28 @@ class Tools(NamedTuple):
     """The commands of a major version, for the file system of a folder."""
 
     version: Literal[7, 8]
-    # the mount point, where several BeeGFS are mounted: each command then names it
+    # the mount point, to be passed to each command if several BeeGFS are mounted; else ()
     mount: tuple[str, ...] = ()
-    addresses: CommandPaths = CommandPaths()  # the paths by which version 8 finds a file or a folder
+    addresses: CommandPaths = CommandPaths()  # the paths with which version 8 finds a file or a folder
 
     @property
     def product(self) -> str:
         return beegfs_v7.PRODUCT if self.version == 7 else beegfs_v8.PRODUCT
 
     def set_pattern(self, folder: str, targets: int, chunk: int, now: Pattern | None) -> list[str]:
-        """Return the command that stripes new files of `folder` over so many targets, in chunks of so many
-        bytes (0: unchanged). All else stays as it is `now`."""
+        """Return the command that stripes new files of `folder` over `targets` targets, in chunks of `chunk`
+        bytes (0: unchanged). Other settings stay as they are `now`."""
         del now
         if self.version == 7:
             return beegfs_v7.set_pattern(folder, targets, chunk, self.mount)
         return beegfs_v8.set_pattern(self.addresses.of(folder), targets, chunk, self.addresses.mount)
 
     def refused(self, answer: command.Answer) -> bool:
-        """Return whether this answer to `set_pattern` denies the account the right to it."""
+        """Return whether this answer to `set_pattern` means that the account lacks the right to it."""
         return (beegfs_v7.refused if self.version == 7 else beegfs_v8.refused)(answer.words)
 
     def pattern(self, folder: str, budget: command.TimeBudget | None = None) -> Pattern | None:
-        """Read what new files of `folder` get now; None where the commands do not say."""
+        """Read the pattern of new files in `folder`, or None if the commands do not state it."""
         reads = beegfs_v7.read_pattern if self.version == 7 else beegfs_v8.read_pattern
         return reads(command.run(self.entry_info(folder), budget).out)
 
@@ -128,22 +129,21 @@ class Tools(NamedTuple):
         return beegfs_v8.entry_info(self.addresses.of(folder), self.addresses.mount)
 
     def servers(self) -> list[Server]:
-        """Read which servers are reached; [] where the commands do not answer within
-        `stores.BUDGET`."""
+        """Read which servers can be reached. [] if the commands do not answer within `stores.BUDGET`."""
         argv = beegfs_v7.check_servers(self.mount) if self.version == 7 else beegfs_v8.list_nodes(self.mount)
         reads = beegfs_v7.read_servers if self.version == 7 else beegfs_v8.read_servers
         return reads(command.run(argv, command.TimeBudget(BUDGET)).out)
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
-        """Read what the commands report of the file system of `folder`, and of its files' owner's quotas. An
-        unanswered query is a `Silence`; never raises."""
+        """Read the commands' reports on the file system of `folder`, and on the quotas of its files' owner.
+        A query without an answer gives a `Silence`. Never raises."""
         if self.version == 7:
             return _status_7(self, StatusQueries(beegfs_v7.silence_cause), folder, uid, gid)
         return _status_8(self, StatusQueries(beegfs_v8.silence_cause), folder, uid, gid)
 
 
 def find_tools(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
-    """Choose the commands for the BeeGFS mounted at `point`; None where this machine has none.
+    """Choose the commands for the BeeGFS mounted at `point`, or None if this machine has none.
 
     | commands on PATH | the client's module | used |
     |------------------|---------------------|------|
@@ -165,11 +165,11 @@ def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
     mount = tools.mount
     targets: list[Target] = []
     for role in ("metadata", "storage"):
-        # Ignore the exit status: it is not 0 if a target did not answer, and the other rows count.
+        # The exit status is not 0 if any target did not answer. It is ignored, since the other rows count.
         answer = asking.ask(f"{role} targets", beegfs_v7.list_targets(role, mount), useful=beegfs_v7.has_rows)
         targets += beegfs_v7.read_targets(role, answer.out)
     if not any(target.role == "storage" for target in targets) and command.present(beegfs_v7.DF):
-        # Releases before 7.0 have no storage pools, and refuse the option that shows them.
+        # Releases before 7.0 have no storage pools, and reject the option that shows them.
         targets_of_df = beegfs_v7.read_df(
             asking.ask("targets", beegfs_v7.df(mount), useful=beegfs_v7.has_rows).out
         )
@@ -180,7 +180,7 @@ def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
         answer = asking.ask("servers", beegfs_v7.check_servers(mount))
         servers = beegfs_v7.read_servers(answer.out)
         if answer.code not in (0, None) and re.search(r"^Management\s*=+\s*\Z", answer.out.strip()):
-            # It queries the management service first, and ends where beegfs-ctl does not reach it.
+            # The command queries the management service first, and ends if it cannot be reached.
             asking.silences[-1] = asking.silences[-1]._replace(cause="management")
     pattern = beegfs_v7.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
     pool = pattern.pool if pattern else ""
@@ -198,7 +198,7 @@ def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
 
 def _status_8(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: int) -> StoreStatus:
     mount = tools.mount
-    # Rows count whatever the exit status: it is 1 where the licence cannot be verified.
+    # Rows count whatever the exit status, which is 1 if the licence cannot be verified.
     pools = beegfs_v8.read_pools(
         asking.ask("storage pools", beegfs_v8.list_pools(mount), beegfs_v8.read_pools).out
     )
@@ -235,13 +235,13 @@ def _status_8(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
     )
 
 
-# BeeGFS 8: whether files are stubs, whose data lies in a remote target (`beegfs entry info`).
+# BeeGFS 8: whether files are stubs, whose data is in a remote target (`beegfs entry info`).
 #
-# A stub is a small file with the address of its data. Its state says how it is restored: `manual-restore`,
-# `auto-restore` or `delayed-restore`; penstock restores none. States have these names from 8.4
-# (`common/beegfs/entry.go` of beegfs-go); earlier they are numbers in the same order (8.3.1). So are locks: 1
-# against reading, 2 against writing, 3 against both. A file locked against reading is left alone too: opening
-# it would wait for minutes. BeeGFS 7 has no stubs.
+# A stub is a small file with the address of its data. Its state tells how it is restored: `manual-restore`,
+# `auto-restore` or `delayed-restore`. Penstock restores no stubs. States have these names from 8.4 on
+# (`common/beegfs/entry.go` of beegfs-go), and before that they are numbers in this order (8.3.1). Locks are
+# numbers, too: 1 against reading, 2 against writing, 3 against both. A file locked against reading is not
+# opened either, since that would wait for minutes. BeeGFS 7 has no stubs.
 #
 # `beegfs` reads the paths from its standard input and prints them as they are below the mount.
 
@@ -253,7 +253,7 @@ STUBS = {
 
 
 def ask_states(mounted: CommandPaths, paths: Sequence[str]) -> Said:
-    """As `data_states.Ask`, for the file system of a mount."""
+    """Query the command about files of a mount's file system, as a `data_states.Ask` does."""
     asked = {mounted.of(path): path for path in paths}
     answer = command.run(
         states_argv(mounted.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in asked)
@@ -263,7 +263,7 @@ def ask_states(mounted: CommandPaths, paths: Sequence[str]) -> Said:
 
 
 def states_argv(mount: tuple[str, ...] = ()) -> list[str]:
-    """Return the command; each path on its standard input ends with a NUL."""
+    """Return the command. Each path on its standard input must end with a NUL."""
     columns = ("--columns", "path,type,access,state")
     where = ("--mount", mount[0]) if mount else ()
     return [
@@ -279,14 +279,14 @@ def states_argv(mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:
-    """Find what queries the command for the mount at `point`; None where the command is missing."""
+    """Return the function that queries the command for the mount at `point`; None without the command."""
     if not command.present(beegfs_v8.BEEGFS):
         return None
     return partial(ask_states, find_paths(point, proc))
 
 
 def read_states(out: str, paths: Sequence[str], point: str) -> dict[str, DataState]:
-    """Parse the states of the rows, by the path asked for. Rows of anything but regular files are skipped."""
+    """Parse the states of the rows, by requested path. Only rows of regular files are used."""
     base = point.rstrip("/")
     asked = {path.removeprefix(base): path for path in paths if path.startswith(f"{base}/")}
     asked |= {path: path for path in paths}

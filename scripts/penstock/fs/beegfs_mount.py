@@ -1,5 +1,5 @@
-"""BeeGFS: what its client shows to any account in /proc/fs/beegfs/<client>/ (configuration, servers, targets)
-and in the line of the mount table. For `fs.mount_checks`.
+"""BeeGFS: the configuration, servers and targets that its client shows to any account, in
+/proc/fs/beegfs/<client>/ and in the line of the mount table. For `fs.mount_checks`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.host.proc import Mount
 
 
-# BeeGFS: servers and targets by its client, in /proc/fs/beegfs/<client>/, open to any account.
+# Servers and targets as the client shows them, in /proc/fs/beegfs/<client>/.
 #
 # Formats of 7.4.7, and of 8.3.1 where it differs:
 #
@@ -37,14 +37,15 @@ if TYPE_CHECKING:
 #     client_info                               + bee0[ip addr: 10.9.9.1; type: TCP]
 #
 # The client gets states from the management service every 30 s (`sysUpdateTargetStatesSecs`). The service
-# waits minutes before it calls a server offline, and a connection stays listed until a call needs it. So a
-# server that ended just now still looks well. `connect` finds out: it opens a TCP connection to each listed
-# address, and closes it. `<none>` as connections says nothing: a client connects when a call needs it.
+# waits minutes before it reports a server as offline, and a dead connection is listed until a call needs it.
+# So a server that ended just now still looks well. To detect this, `connect` opens a TCP connection to each
+# listed address, and closes it. `<none>` as connections means nothing, since a client connects when a call
+# needs it.
 
 SYS = "/sys"
-CLIENTS = "fs/beegfs"  # below /proc; holds a folder for each client
+CLIENTS = "fs/beegfs"  # path below /proc, with a folder for each client
 PRODUCT = "BeeGFS"
-ANSWER = 3.0  # seconds that servers have to take a connection, all together
+ANSWER = 3.0  # seconds in which all servers together must accept a connection
 _TARGETS: dict[str, Role] = {"meta_target_state": "metadata", "storage_target_state": "storage"}
 _NODES: dict[str, Role] = {
     "mgmt_nodes": "management",
@@ -79,15 +80,15 @@ class Node(NamedTuple):
 
 
 class ClientView(NamedTuple):
-    """What a client shows."""
+    """The facts that a client shows."""
 
     targets: tuple[Target, ...] = ()
     nodes: tuple[Node, ...] = ()
-    rdma: bool | None = None  # whether it uses RDMA; None: nothing shows it
+    rdma: bool | None = None  # whether the client uses RDMA; None if not known
 
 
 def view(client: str, proc: str | os.PathLike[str] = PROC) -> ClientView:
-    """Read what the client of this id shows. Unreadable parts are left out."""
+    """Read the facts that the client with this id shows. Unreadable parts are left out."""
     folder = f"{proc}/{CLIENTS}/{client}"
     targets = [row for name, role in _TARGETS.items() for row in read_targets(role, _text(folder, name))]
     nodes = [node for name, role in _NODES.items() for node in read_nodes(role, _text(folder, name))]
@@ -95,7 +96,8 @@ def view(client: str, proc: str | os.PathLike[str] = PROC) -> ClientView:
 
 
 def read_targets(role: Role, text: str) -> list[Target]:
-    """Parse the targets of `storage_target_state` or `meta_target_state`; skip lines of another form."""
+    """Parse the targets in `storage_target_state` or `meta_target_state`. Lines in other forms are
+    skipped."""
     targets = []
     for line in text.splitlines():
         row = _TARGET.fullmatch(line.strip())
@@ -114,7 +116,7 @@ def read_targets(role: Role, text: str) -> list[Target]:
 
 
 def read_nodes(role: Role, text: str) -> list[Node]:
-    """Parse the servers of `storage_nodes`, `meta_nodes` or `mgmt_nodes`, each with its connections."""
+    """Parse the servers in `storage_nodes`, `meta_nodes` or `mgmt_nodes`, each with its connections."""
     nodes: list[Node] = []
     for line in text.splitlines():
         head = _NODE.fullmatch(line)
@@ -130,8 +132,8 @@ def read_nodes(role: Role, text: str) -> list[Node]:
 
 
 def uses_rdma(nodes: Iterable[Node], client_info: str) -> bool | None:
-    """Return whether the client's connections are by RDMA. `connUseRDMA` does not show it: it is on by
-    default, even without RDMA in client or network.
+    """Return whether the client's connections use RDMA. `connUseRDMA` does not show this, since it is on by
+    default, even if client or network have no RDMA.
 
     | connections        | interfaces of `client_info` | RDMA      |
     |--------------------|-----------------------------|-----------|
@@ -157,9 +159,9 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
     | none                        |                  | all `offline`, `probably-offline`  | no        |
     | none                        |                  | none, or others                    | not known |
 
-    Where all targets are `probably-offline`, the client has no news from the management service: that is
-    away, and the targets' states are unknown. A client of version 8 goes on for some minutes. With version 7
-    each call on the mount waits (measured on 7.4.7), as `mount.shown_servers` reports.
+    If all targets are `probably-offline`, the client gets no news from the management service. The service is
+    away, and the targets' states are unknown. A client of version 8 then works for some more minutes. With
+    version 7 each call on the mount waits (measured on 7.4.7), as `mount.shown_servers` reports.
     """
     targets = {(target.role, target.id): target for shown in views for target in shown.targets}
     nodes: dict[tuple[Role, str], Node] = {}
@@ -191,8 +193,7 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
 
 
 def client_version(sys: str = SYS) -> str:
-    """Return the version of the kernel's client, such as `7.4.2` (MODULE_VERSION in its source); "":
-    unknown."""
+    """Return the version of the kernel's client, such as `7.4.2` (its MODULE_VERSION), or "" if unknown."""
     try:
         with open(f"{sys}/module/beegfs/version", encoding="utf-8", errors="replace") as stream:
             return stream.read().strip()
@@ -201,8 +202,8 @@ def client_version(sys: str = SYS) -> str:
 
 
 def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> dict[tuple[str, int], bool]:
-    """Try TCP connections to all addresses at once, and close them; return which succeeded. False: it was
-    refused, has no route, or did not answer within `seconds`. Never raises."""
+    """Try TCP connections to all addresses at once, close them, and return which succeeded. False: the
+    address refused, has no route, or did not answer within `seconds`. Never raises."""
     taken: dict[tuple[str, int], bool] = dict.fromkeys(addresses, False)
     with contextlib.ExitStack() as opened:
         poll, waiting = select.poll(), {}
@@ -211,7 +212,7 @@ def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> di
                 family = socket.AF_INET6 if ":" in host else socket.AF_INET
                 tried = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 tried.setblocking(False)
-                # An immediate failure, as on this machine, is not waited for: its error is not kept.
+                # An immediate failure, such as for this machine, leaves no error to wait for.
                 if tried.connect_ex((host, port)) in (0, errno.EINPROGRESS):
                     waiting[tried.fileno()] = (tried, (host, port))
                     poll.register(tried, select.POLLOUT)
@@ -229,7 +230,7 @@ def _known(word: str, words: tuple[str, ...]) -> str:
 
 
 def _text(folder: str, name: str) -> str:
-    """Read a file; "" where it cannot be read."""
+    """Return a file's text, or "" if it cannot be read."""
     try:
         with open(f"{folder}/{name}", encoding="utf-8", errors="replace") as stream:
             return stream.read()
@@ -241,10 +242,11 @@ def _text(folder: str, name: str) -> str:
 # line.
 #
 # Formats: `ProcFsHelper_readV2_config` (client_module/source/filesystem) of 7.1 to 8.3, with switches as 0
-# and 1; BeeOND: `mount -t beegfs beegfs_ondemand` of beeond/source/beeond. A mount does not name its client,
-# so it takes every configuration that its options do not contradict. Of several, the weakest setting holds.
+# and 1; BeeOND: `mount -t beegfs beegfs_ondemand` of beeond/source/beeond. A mount does not show which client
+# it uses. So every configuration that its options do not contradict may be its own, and of these the weakest
+# setting counts.
 
-ON_DEMAND = "beegfs_ondemand"  # the device under which beeond mounts what it made for a job
+ON_DEMAND = "beegfs_ondemand"  # device of the file system that beeond makes and mounts for a job
 
 _PROOFS = {
     "buffered": MountProof("dropped", direct_from_disks=True, direct_harms=True),
@@ -255,7 +257,7 @@ _UNKNOWN = MountProof("direct", direct_harms=True)
 
 
 class Client(NamedTuple):
-    """A client's live configuration. None and "": not stated."""
+    """A client's live configuration. A value that is not stated is None or ""."""
 
     name: str  # the client's id, the name of its folder in /proc
     config_file: str = ""
@@ -269,19 +271,19 @@ class Client(NamedTuple):
     links_are_symlinks: bool | None = None  # `sysCreateHardlinksAsSymlinks`
     ebusy_as_xdev: bool | None = None  # `sysRenameEbusyAsXdev`
     quota: bool | None = None
-    # `connUseRDMA`; False also where connections or interfaces are known, none of RDMA
+    # `connUseRDMA`; False also if connections or interfaces are known and none of them uses RDMA
     rdma: bool | None = None
     rdma_buffers: int | None = None
     rdma_buffer_size: int | None = None  # bytes
-    # `connCommRetrySecs`: how long a call waits for a server that is away; 0: for ever
+    # `connCommRetrySecs`: seconds for which a call waits for a server that is away; 0: for ever
     retry_seconds: int | None = None
-    # `sysTargetOfflineTimeoutSecs`: how long the client goes on without the management service
+    # `sysTargetOfflineTimeoutSecs`: seconds for which the client works without the management service
     offline_seconds: int | None = None
-    metadata_cache: bool | None = None  # the long-lived metadata cache of 8.4; None: no such key
+    metadata_cache: bool | None = None  # the long-lived metadata cache of 8.4; None without such a key
 
     @property
     def rdma_bytes(self) -> int | None:
-        """Bytes of all RDMA buffers of a connection."""
+        """The size in bytes of all RDMA buffers of a connection."""
         if self.rdma_buffers is None or self.rdma_buffer_size is None:
             return None
         return self.rdma_buffers * self.rdma_buffer_size
@@ -292,13 +294,13 @@ class BeegfsMount(NamedTuple):
 
     point: str
     device: str
-    config_file: str  # the mount option `cfgFile`; "": the default holds
-    management: str  # the mount option `sysMgmtdHost`; "": the configuration file has it
+    config_file: str  # the mount option `cfgFile`; "" for the default file
+    management: str  # the mount option `sysMgmtdHost`; "" if the configuration file states it
     clients: tuple[Client, ...] = ()
 
     @property
     def on_demand(self) -> bool:
-        """Whether beeond made it: it ends with its job.
+        """Whether beeond made this file system, which then ends with its job.
 
         | device            | a folder named beeond in mount point or `cfgFile` | on demand |
         |-------------------|---------------------------------------------------|-----------|
@@ -313,7 +315,7 @@ class BeegfsMount(NamedTuple):
 
 
 def parse_config(text: str, name: str) -> Client:
-    """Parse lines `key = value`. Missing keys, and values not understood, are None."""
+    """Parse lines `key = value`. Missing keys, and values that are not understood, are None."""
     settings: dict[str, str] = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
@@ -347,9 +349,9 @@ def parse_config(text: str, name: str) -> Client:
 
 
 def with_file(client: Client, text: str) -> Client:
-    """Add to the client, from its configuration file, what its live configuration does not print. That is the
+    """Add to the client, from its configuration file, the values that its live configuration lacks: the
     deadline without the management service, and 8.4's metadata cache. The file may have changed since the
-    mount, so nothing else counts."""
+    mount, so its other values do not count."""
     written = parse_config(text, client.name)
     return client._replace(
         offline_seconds=written.offline_seconds if client.offline_seconds is None else client.offline_seconds,
@@ -358,8 +360,8 @@ def with_file(client: Client, text: str) -> Client:
 
 
 def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
-    """Read the clients of all BeeGFS mounts of this node, sorted by id, without unreadable ones. What their
-    live configuration does not print comes from the configuration file that it names, if readable."""
+    """Read the readable clients of all BeeGFS mounts of this node, sorted by id. Values that their live
+    configuration lacks come from the client's configuration file, if readable."""
     folder = f"{proc}/{CLIENTS}"
     try:
         names = sorted(os.listdir(folder))
@@ -378,7 +380,7 @@ def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
 
 
 def _file_text(path: str) -> str | None:
-    """Read a file; None where it cannot be read."""
+    """Return a file's text, or None if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
             return stream.read()
@@ -387,8 +389,8 @@ def _file_text(path: str) -> str | None:
 
 
 def shown_servers(mount: Mount, proc: str | os.PathLike[str]) -> StoreStatus | None:
-    """Return the servers and targets of this mount, as its client shows them (`status`); None
-    where the client is unknown. Makes no call on the mount; waits up to `ANSWER` seconds."""
+    """Return the servers and targets of this mount, as its client shows them (`status`), or None if the
+    client is unknown. Makes no call on the mount. Waits up to `ANSWER` seconds."""
     clients = parse_mount(mount, live_clients(proc)).clients
     if len({client.management for client in clients}) != 1:
         return None
@@ -407,7 +409,7 @@ def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[C
 
 
 def parse_mount(mount: Mount, clients: Iterable[Client]) -> BeegfsMount:
-    """Combine the mount with those of `clients` that may be its own.
+    """Combine the mount with those of `clients` that it may use.
 
     | the mount says             | a client says | it may be its own |
     |----------------------------|---------------|-------------------|
@@ -444,11 +446,11 @@ def proof(mount: BeegfsMount) -> MountProof:
     | native            | yes                                | no                                     |
     | another, not said | not measured: not claimed          | not measured: taken for true           |
 
-    Measured on 7.4.7 and 8.3.1: after a client read a chunk file by O_DIRECT, the storage server's memory had
-    none of its pages (mincore). After other reads it had all. A byte flipped on the target's disk showed only
-    by O_DIRECT. The first reader by the handle decides how the server opens the chunk. While it was open by
-    O_DIRECT, `pread(fd, 1000, 3)` of another process on the node failed with EREMOTEIO; multiples of 512
-    worked.
+    Measured on 7.4.7 and 8.3.1: after a client read a chunk file with O_DIRECT, the storage server's memory
+    had none of its pages (mincore). After other reads it had all of them. Only reads with O_DIRECT showed a
+    byte that was flipped on the target's disk. The handle's first reader decides how the server opens the
+    chunk. While the chunk was open with O_DIRECT, `pread(fd, 1000, 3)` of another process on the node failed
+    with EREMOTEIO, but multiples of 512 worked.
 
     | tuneRemoteFSync | an fsync ends                                    |
     |-----------------|--------------------------------------------------|
@@ -599,8 +601,8 @@ def _judge_target(about: str, client: Client) -> Iterable[CheckResult]:
 
 
 def judge_chunk(about: str, client: Client, chunk: int | None = None) -> CheckResult:
-    """Judge whether a stripe's chunk fits into the RDMA buffers of a connection: "the largest commonly used
-    chunk size should be < connRDMABufNum * connRDMABufSize" (beegfs-client.conf).
+    """Judge whether a stripe's chunk fits into a connection's RDMA buffers. The rule in beegfs-client.conf:
+    "the largest commonly used chunk size should be < connRDMABufNum * connRDMABufSize".
 
     | buffers   | chunk       | verdict |
     |-----------|-------------|---------|

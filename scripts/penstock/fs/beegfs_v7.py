@@ -1,13 +1,13 @@
 """BeeGFS 7: command lines of `beegfs-ctl`, and parsers of its output; `fs.beegfs` runs them.
 
-Functions named as beegfs-ctl's modes return a command line; `read_*` parse standard output, and skip unknown
-lines. Neither beegfs-ctl nor `beegfs-check-servers`, a script around it, has JSON. The columns of its table
-of targets differ between releases (`Pool` became `Cap. Pool`) and options. So a row is an id, some words, the
-figures, perhaps a node: words are recognised by content, not by column. A target that did not answer has
-zeros in the table and ` [ERROR from ...]` on standard error. The exit status is then 1, and the other rows
-count.
+Functions named like beegfs-ctl's modes return a command line. `read_*` parse standard output, and skip
+unknown lines. Neither beegfs-ctl nor `beegfs-check-servers`, a script around it, can print JSON. The columns
+in the table of targets differ between releases (`Pool` became `Cap. Pool`) and options. A row has an id, some
+words, the figures, and perhaps a node, so words are recognised by content, not by column. A target that did
+not answer has zeros in the table and ` [ERROR from ...]` on standard error. The exit status is then 1, but
+the other rows are valid.
 
-`mount` is empty, or holds the mount point to query where several BeeGFS are mounted.
+`mount` is the mount point to query if several BeeGFS are mounted, and else empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.fs.stores import Capacity, Consistency, Reachability, SilenceCause
 
 
-PRODUCT = "BeeGFS 7"  # for messages
+PRODUCT = "BeeGFS 7"  # name for messages
 CTL = "beegfs-ctl"
 DF = "beegfs-df"
 CHECK_SERVERS = "beegfs-check-servers"
@@ -60,7 +60,7 @@ def df(mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def check_servers(mount: tuple[str, ...] = ()) -> list[str]:
-    """Show which servers are reached, by which route."""
+    """Show which servers can be reached, and by which route."""
     return [CHECK_SERVERS, *(("-p", mount[0]) if mount else ())]
 
 
@@ -72,7 +72,7 @@ def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
 def get_quota(
     scope: Literal["user", "group"], number: int, pool: str, mount: tuple[str, ...] = ()
 ) -> list[str]:
-    """Show use and limits of a user or group, in the storage pool of this number; in each pool where `pool`
+    """Show use and limits of a user or group in the storage pool with this number, or in each pool if `pool`
     is no number."""
     pools = [f"--storagepoolid={pool}"] if pool.isdigit() else []
     return [CTL, "--getquota", "--csv", *pools, *_mounted(mount), "--uid" if scope == "user" else "--gid",
@@ -80,17 +80,17 @@ def get_quota(
 
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
-    """Stripe new files of `folder` over so many targets, in chunks of so many bytes (0: unchanged); pool and
-    kind of pattern stay. In bytes, since the suffixes of the two versions differ: `1m` here is `1Mi` there,
-    where `1M` is a million and refused."""
+    """Stripe new files of `folder` over `targets` targets, in chunks of `chunk` bytes (0: unchanged). Pool
+    and kind of pattern stay. The command gets bytes, since the two versions' suffixes differ: `1m` in version
+    7 is `1Mi` in version 8, where `1M` is a million and is rejected."""
     chunks = [f"--chunksize={chunk}"] if chunk else []
     return [CTL, "--setpattern", f"--numtargets={targets}", *chunks, *_mounted(mount), folder]
 
 
 def read_targets(role: Role, out: str) -> list[Target]:
-    """Parse the targets of `list_targets`, of `beegfs-df`'s part for this role, and of older releases'
-    tables. Space in bytes; None for a target that did not answer (a row of zeros). States that a table does
-    not show are `unknown`."""
+    """Parse the targets in the output of `list_targets`, in `beegfs-df`'s part for this role, or in older
+    releases' tables. Space is in bytes, or None if the target did not answer (a row of zeros). States that a
+    table does not show are `unknown`."""
     return [target for line in out.splitlines() if (target := _target(role, line)) is not None]
 
 
@@ -101,12 +101,13 @@ def read_df(out: str) -> list[Target]:
 
 
 def has_rows(out: str) -> bool:
-    """Return whether `out` has any target's row, so that it counts despite the exit status."""
+    """Return whether `out` has any target's row, so that it is valid despite the exit status."""
     return bool(read_targets("storage", out))
 
 
 def read_servers(out: str) -> list[Server]:
-    """Parse the servers of `check_servers`, by the headings above them (storage without one)."""
+    """Parse the servers in the output of `check_servers`. The heading above a server states its role; without
+    a heading it is storage."""
     servers: list[Server] = []
     role: Role = "storage"
     for line in out.splitlines():
@@ -119,7 +120,8 @@ def read_servers(out: str) -> list[Server]:
 
 
 def read_pattern(out: str) -> Pattern | None:
-    """Parse the pattern of `entry_info`; None without one. `pool` is a number, `pool_name` its name."""
+    """Parse the pattern in the output of `entry_info`, or return None. `pool` is a number, and `pool_name`
+    its name."""
     kind = re.search(r"^\s*\+ Type: (.+?)\s*$", out, re.MULTILINE)
     chunk = re.search(r"^\s*\+ Chunksize: (\d+)([KMG]?)\s*$", out, re.MULTILINE)
     targets = re.search(r"^\s*\+ Number of (?:storage targets|\S.*?): desired: (\d+)", out, re.MULTILINE)
@@ -136,18 +138,18 @@ def read_pattern(out: str) -> Pattern | None:
 
 
 def read_quotas(scope: Literal["user", "group"], out: str, pool: str = "") -> list[Quota]:
-    """Parse the rows of `get_quota`: bytes and chunk files; a limit of None is none. `pool` is that of the
-    command; without it the output has a table for each pool, under a line that names it."""
+    """Parse the rows of `get_quota`: bytes and chunk files, where None is no limit. `pool` is the pool passed
+    to the command. Without it the output has a table for each pool, under a line with the pool's name."""
     return list(_quotas(scope, out, pool))
 
 
 def refused(words: str) -> bool:
-    """Return whether beegfs-ctl's words on `set_pattern` deny the account the right to it."""
+    """Return whether beegfs-ctl's message on `set_pattern` means that the account lacks the right to it."""
     return bool(re.search(r"only root|permission|not allowed|not permitted|EPERM", words, re.IGNORECASE))
 
 
 def silence_cause(words: str) -> SilenceCause:
-    """Classify why beegfs-ctl got no answer, by its words."""
+    """Classify why beegfs-ctl got no answer, judging by its message."""
     if re.search(r"auth(?:entication)? file", words, re.IGNORECASE):
         return "secret"
     return "management" if re.search(r"mgmtd|management", words, re.IGNORECASE) else ""
@@ -189,7 +191,7 @@ def _state(words: list[str], states: set[str]) -> str:
 
 
 def _node(text: str) -> str:
-    """Return `storage01` of `beegfs-storage storage01 [ID: 1]`; other text unchanged."""
+    """Return `storage01` from `beegfs-storage storage01 [ID: 1]`; other text unchanged."""
     named = re.match(r"(?:beegfs-\S+ )?(\S+) \[ID: ", text)
     return named[1] if named else text
 
@@ -213,7 +215,7 @@ def _quotas(scope: Literal["user", "group"], out: str, pool: str) -> Iterator[Qu
 
 
 def _count(field: str) -> int | None:
-    """Parse the number of `1024`, `0 Byte` and `12+` (some disks count no inodes); None for `unlimited` and
+    """Parse the number in `1024`, `0 Byte` and `12+` (some disks count no inodes). None for `unlimited` and
     `-`."""
     number = re.match(r"(\d+)(?: Byte|\+)?$", field)
     return int(number[1]) if number else None

@@ -1,13 +1,14 @@
 """BeeGFS 8: command lines of `beegfs`, and parsers of its output; `fs.beegfs` runs them.
 
-The output is `--output ndjson --raw`: lines of JSON, sizes in bytes. Functions named by their question return
-a command line; `read_*` parse standard output, and skip unknown lines. `mount` is empty, or names the mount.
+The output is that of `--output ndjson --raw`: lines of JSON, sizes in bytes. Functions named after their
+query return a command line. `read_*` parse standard output, and skip unknown lines. `mount` is empty, or the
+mount.
 
-`--output json` prints several lists beyond a page of rows, and `health df` prints headings between its
-tables: neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4 (`node`,
-`storage_pool`, `space_free`): both are read. Types of nodes are numbers (8.3.1), and nodes and pools are
-`s:1`, with and without --raw. Words and aliases of other releases are read as well. Where the licence cannot
-be verified, a command prints its rows, then ends with status 1: the rows count.
+`--output json` prints several lists if there is more than a page of rows, and `health df` prints headings
+between its tables, so neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4
+(`node`, `storage_pool`, `space_free`), and both are read. Types of nodes are numbers (8.3.1), and nodes and
+pools are `s:1`, with and without --raw. Words and aliases of other releases are read as well. If the licence
+cannot be verified, a command prints its rows, which are valid, and ends with status 1.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 PRODUCT = "BeeGFS 8"
 BEEGFS = "beegfs"
 LINES = ("--output", "ndjson", "--raw")
-# from here on a limit is none: `set-limits unlimited` stores the largest number of 63 bits
+# Numbers from this one on mean no limit: `set-limits unlimited` stores the largest number of 63 bits.
 UNLIMITED = 1 << 62
-# By the word, letter and number of a node's type. Clients (1) have none.
+# Roles by the word, letter and number of a node's type. Clients (1) have no role.
 _ROLES: dict[str, Role] = {
     "meta": "metadata", "m": "metadata", "2": "metadata",
     "storage": "storage", "s": "storage", "3": "storage",
@@ -46,7 +47,7 @@ def list_targets(mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def list_nodes(mount: tuple[str, ...] = ()) -> list[str]:
-    """List nodes. The exit status is 5 where a node is not reached; the rows say which."""
+    """List nodes. The exit status is 5 if any node cannot be reached, and the rows show which."""
     return [BEEGFS, "node", "list", "--reachability-error", *LINES, *_mounted(mount)]
 
 
@@ -59,8 +60,8 @@ def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()) -> list[str]:
-    """Show what users and groups use, and their limits. `ids`: those of users, then those of groups, as the
-    command takes them; only root may use others than `current`. `pool`: a storage pool; "": all."""
+    """Show the use and the limits of users and groups. `ids`: ids of users, then ids of groups, in the
+    command's form. Only root may use others than `current`. `pool`: a storage pool, or "" for all."""
     pool_option = ["--pool", pool] if pool else []
     return [
         BEEGFS,
@@ -77,7 +78,7 @@ def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()
 
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
-    """As `beegfs_v7.set_pattern`."""
+    """As `beegfs_v7.set_pattern`, with the command of version 8."""
     chunks = [f"--chunk-size={chunk}"] if chunk else []
     return [BEEGFS, "entry", "set", f"--num-targets={targets}", *chunks, *_mounted(mount), folder]
 
@@ -87,8 +88,8 @@ def _mounted(mount: tuple[str, ...]) -> list[str]:
 
 
 def rows(out: str) -> Iterator[dict[str, Any]]:
-    """Iterate over the JSON objects of `out`, one a line, also inside lists. Skips lines without JSON: some
-    remarks for people come on standard output."""
+    """Iterate over the JSON objects of `out`, which has one on each line, also inside lists. Lines without
+    JSON are skipped, since some remarks for people are printed on standard output."""
     for line in out.splitlines():
         try:
             value = json.loads(line) if line.strip() else None
@@ -100,7 +101,7 @@ def rows(out: str) -> Iterator[dict[str, Any]]:
 
 
 def read_targets(out: str, pools: dict[str, str] | None = None) -> list[Target]:
-    """Parse the targets of `list_targets`. `pools` maps a pool's alias to its number (`read_pools`)."""
+    """Parse the output of `list_targets`. `pools` maps a pool's alias to its number (`read_pools`)."""
     return [_target(row, pools or {}) for row in rows(out) if "id" in row]
 
 
@@ -132,8 +133,7 @@ def _consistency(row: dict[str, Any]) -> str:
 
 
 def _identity(value: object) -> tuple[str, str]:
-    """Parse number and type of an `id`: `{"num_id": 1, "node_type": 3}`, `storage:1`, `s:1`, or only a
-    number."""
+    """Parse number and type in an `id`: `{"num_id": 1, "node_type": 3}`, `storage:1`, `s:1`, or a number."""
     if isinstance(value, dict):
         fields = {str(name).lower().replace("_", ""): field for name, field in value.items()}
         return str(fields.get("numid", "")), str(fields.get("nodetype", "")).lower()
@@ -142,7 +142,7 @@ def _identity(value: object) -> tuple[str, str]:
 
 
 def _pool(text: str, pools: dict[str, str]) -> str:
-    """Return the number of a pool that a row names as `s:1` or by its alias; the text where unknown."""
+    """Return the number of a pool from `s:1` or its alias in a row; the text unchanged if unknown."""
     numbered = re.fullmatch(r"s(?:torage)?:(\d+)", text)
     return numbered[1] if numbered else pools.get(text, text)
 
@@ -166,8 +166,8 @@ def read_pools(out: str) -> dict[str, str]:
 
 
 def read_servers(out: str) -> list[Server]:
-    """Parse the nodes of `list_nodes`, without clients. A node is reached by any of its addresses, which have
-    their own lines."""
+    """Parse the output of `list_nodes`, without clients. Each address of a node has its own line, and the
+    node is reached if any of them is."""
     servers = []
     for row in rows(out):
         number, kind = _identity(row.get("id", ""))
@@ -198,7 +198,7 @@ def read_pattern(out: str) -> Pattern | None:
 
 
 def read_quotas(out: str, pools: dict[str, str] | None = None) -> list[Quota]:
-    """Parse the rows of `list_usage`: `used/limit`, with `?` for unknown, the sign of infinity for no
+    """Parse the rows of `list_usage`: `used/limit`, with `?` for unknown, and an infinity sign for no
     limit."""
     quotas = []
     for row in rows(out):
@@ -230,7 +230,7 @@ def _used_of(text: str) -> tuple[int | None, int | None]:
 
 
 def refused(words: str) -> bool:
-    """As `beegfs_v7.refused`."""
+    """As `beegfs_v7.refused`, for version 8."""
     return bool(
         re.search(
             r"only root|permission|not allowed|not permitted|only be (?:used|changed)|EPERM",
@@ -241,7 +241,7 @@ def refused(words: str) -> bool:
 
 
 def silence_cause(words: str) -> SilenceCause:
-    """Classify why a command got no answer, by its words.
+    """Classify why a command got no answer, judging by its message.
 
     | the words have                                   | cause        |
     |--------------------------------------------------|--------------|
@@ -252,7 +252,7 @@ def silence_cause(words: str) -> SilenceCause:
     | `deadline exceeded`, ...                         |              |
     | anything else                                    | none of them |
 
-    The secret, /etc/beegfs/conn.auth, is root's by default.
+    Only root can read the secret, /etc/beegfs/conn.auth, by default.
     """
     if re.search(r"licen[sc]e", words, re.IGNORECASE):
         return ""

@@ -1,6 +1,6 @@
-"""The file system of a folder as it is now: its kind and abilities (`kinds`), space, mount.
+"""The current facts about a folder's file system: its kind and abilities (`kinds`), space, mount.
 
-A call waits where the file system does not answer (`watched_facts` is for that).
+A call waits if the file system does not respond (`watched_facts` handles that case).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StorageFacts:
-    """What `facts` reads of the file system that holds a folder, as this user."""
+    """The facts that `facts` reads, as this user, about the file system of a folder."""
 
-    traits: Kind  # its abilities: the row of the table
-    free_bytes: int  # that this user may fill (without the blocks reserved for root)
+    traits: Kind  # its abilities: its row in the table of kinds
+    free_bytes: int  # bytes that this user may fill (without the blocks reserved for root)
     total_bytes: int
     free_inodes: int | None  # None: unknown (BeeGFS and btrfs always report 0 of 0)
     durability: str  # `fsync` or `syncfs`: how an element makes files durable here
@@ -34,22 +34,22 @@ class StorageFacts:
     mount_point: str
     mount_options: str
     device: str
-    proof: MountProof  # what this mount, by its options, leaves of the proofs (`kinds`)
+    proof: MountProof  # the proofs (`kinds`) that this mount's options leave
 
     @property
     def kind(self) -> str:
-        """Its name, for people."""
+        """The name of its kind."""
         return self.traits.name
 
     @property
     def direct(self) -> bool:
-        """Whether O_DIRECT reads are known to pass this machine's caches."""
+        """Whether O_DIRECT reads are known to bypass this machine's caches."""
         return self.traits.direct
 
     @property
     def passable(self) -> bool:
-        """Whether a read can provably pass all caches of this machine: they are only the page cache, and that
-        can be emptied."""
+        """Whether a read can provably bypass all caches of this machine. This is so if the page cache, which
+        can be emptied, is the only cache."""
         return self.traits.one_cache
 
 
@@ -74,7 +74,7 @@ def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
 
 
 def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
-    """Call the `mount` module of the kind's product, imported only here: most workers need none."""
+    """Call the `mount` module of the kind's product. It is imported only here, as most workers need none."""
     if not kind.product:
         return MountProof()
     from penstock.fs.mount_checks import proof_of
@@ -82,16 +82,16 @@ def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof
     return proof_of(kind, mount, proc)
 
 
-# Which files a reader opens by O_DIRECT. The others are read after their pages were dropped. `unlinked`:
-# those with a single name.
+# The files that a reader opens with O_DIRECT. Other files are read after their pages were dropped.
+# `unlinked`: files with a single name.
 DirectReads = Literal["all", "unlinked", "none"]
 
 
 def direct_reads(facts: StorageFacts, key: str, *, published: bool) -> DirectReads:
-    """Choose by `verify.direct` (`key`).
+    """Choose according to `verify.direct` (`key`).
 
-    `published`: the tree is a release, or another that jobs may read. Else it is a staging, where a file with
-    a second name belongs to such a release, too.
+    `published`: whether the tree is a release, or another tree that jobs may read. Otherwise it is a staging,
+    in which a file with a second name also belongs to such a release.
 
     | O_DIRECT is honoured | it harms readers beside it | `verify.direct` | published | read by O_DIRECT |
     |----------------------|----------------------------|-----------------|-----------|------------------|
@@ -109,22 +109,22 @@ def direct_reads(facts: StorageFacts, key: str, *, published: bool) -> DirectRea
 
 
 def traits_of_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Kind:
-    """Return the abilities of a real path's file system, by the mount table only."""
+    """Return the abilities of a real path's file system, judging only by the mount table."""
     return kind_of(-1, mount_of(path, proc).type)
 
 
 def traits_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Kind:
-    """Return the abilities of this device's file system (`st_dev`), by the mount table only."""
+    """Return the abilities of this device's file system (`st_dev`), judging only by the mount table."""
     return kind_of(-1, mount_of_device(number, proc).type)
 
 
 def passable(name: str) -> bool:
-    """Return `StorageFacts.passable` by the kind's name."""
+    """Return `StorageFacts.passable` for a kind's name."""
     return named_kind(name).one_cache
 
 
 def durability_of(kind: Kind, release: str) -> str:
-    """Return `syncfs` or `fsync`, by the table; `release` is the kernel's (`uname -r`)."""
+    """Return `syncfs` or `fsync`, according to the table. `release`: that of the kernel (`uname -r`)."""
     version = re.match(r"(\d+)\.(\d+)", release)
     kernel = (int(version[1]), int(version[2])) if version else (0, 0)
     return "syncfs" if kind.syncfs_reaches(kernel) else "fsync"

@@ -1,13 +1,13 @@
-"""The clock of a file system, by which ages of files on it are judged.
+"""The clock of a file system, with which the ages of its files are judged.
 
 The times of a file come from a clock that may not be this host's: the server's (NFS, BeeGFS), or the writing
 node's (Lustre, GPFS). A host with a wrong clock would confuse young and old files, and its time stamps would
 mislead every other host. So ages, and the history's times, are taken from the file system (`now`, `stamp`).
-Commands that remove by age refuse where the two clocks differ (`checked`), since either may be wrong. Reading
-the clock changes only the folder's change time.
+Commands that remove files by age refuse to work if the two clocks differ (`checked`), since either may be
+wrong. Reading the clock changes only the folder's change time.
 
-Limits: where the writing node's clock counts, both are the same clock, and its error stays hidden. Where this
-account may change nothing, `now` is this host's clock.
+Limits: if the writing node's clock counts, both are the same clock, and its error stays hidden. If this
+account may change nothing there, `now` is this host's clock.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from penstock.fs.safe_open import OPEN_FOLDER
 if TYPE_CHECKING:
     from pathlib import Path
 
-# seconds by which the clocks may differ; munge, without which SLURM does not run, allows as much
+# seconds by which the clocks may differ, as munge allows, which SLURM needs
 BOUND = 300.0
 
 
 def now(folder: Path) -> float:
-    """Return seconds since the epoch by the file system's clock; by this host's where the folder cannot be
-    touched. Never raises. Touching the folder and reading its change time needs no inode and no block, so it
-    also works on a full file system."""
+    """Return seconds since the epoch on the file system's clock, or on this host's clock if the folder cannot
+    be touched. Never raises. Touching the folder and reading its change time needs no inode and no block, so
+    this also works on a full file system."""
     try:
         fd = os.open(folder, OPEN_FOLDER)
         try:
@@ -43,20 +43,20 @@ def now(folder: Path) -> float:
 
 
 def touch(folder: int) -> int:
-    """As `now`, by the folder's descriptor, in nanoseconds."""
+    """As `now`, but for the folder's descriptor, and in nanoseconds."""
     os.utime(folder)
     return os.fstat(folder).st_ctime_ns
 
 
 def both(folder: Path) -> Now:
-    """Return `now`, and this host's clock at the same moment."""
+    """Return `now` and this host's clock at the same moment."""
     times = time.time(), now(folder)
     return Now(min(times), max(times))
 
 
 def checked(folder: Path) -> float:
-    """As `now`, for removals by age. Raises PreflightError where this host's clock differs from the file
-    system's by more than BOUND."""
+    """As `now`, but for removals by age. Raises PreflightError if this host's clock and the file system's
+    clock differ by more than BOUND."""
     before = time.time()
     fs_now = now(folder)
     ahead, behind = before - fs_now, fs_now - time.time()
@@ -75,5 +75,5 @@ def checked(folder: Path) -> float:
 
 
 def stamp(folder: Path) -> str:
-    """Return `now` as documents hold it: UTC, ISO 8601, in seconds."""
+    """Return `now` in the form of documents: UTC, ISO 8601, in seconds."""
     return datetime.fromtimestamp(now(folder), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

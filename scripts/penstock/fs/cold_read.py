@@ -13,17 +13,17 @@
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 
-A file system may take O_DIRECT and still read through the page cache (measured by cachestat: btrfs of Linux
-6.18). The first read that leaves pages behind shows it; from then on each range is read as `dropped`.
+A file system may accept O_DIRECT and still read through the page cache (measured with cachestat: btrfs of
+Linux 6.18). The first read that leaves pages behind shows this. From then on each range is read as `dropped`.
 
-Only `disk` passes the memory of a storage server, and only BeeGFS is known to have it. Where a direct read
-harms other readers, files with a second name can be spared (`capabilities.direct_reads`). Offsets and lengths
-are multiples of `ALIGN`, also of plain reads and at a file's end. So EREMOTEIO, by which BeeGFS' servers
-refuse unaligned reads, means here that they failed.
+Only `disk` bypasses the memory of a storage server, and only BeeGFS is known to support it. If direct reads
+harm other readers, files with a second name can be spared (`capabilities.direct_reads`). Offsets and lengths
+are multiples of `ALIGN`, also for plain reads and at a file's end. BeeGFS' servers refuse unaligned reads
+with EREMOTEIO, so here this error means that the servers failed.
 
-To an account that neither owns a file nor may write it, the kernel reports every page as cached: such a read
-counts as `cached`. The bytes must be durable before (by barrier or fsync), since a page that is not written
-back cannot be dropped.
+If an account neither owns a file nor may write it, the kernel reports every page as cached, so its reads
+count as `cached`. The bytes must be durable before they are read (by barrier or fsync), since a page that is
+not written back cannot be dropped.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20  # bytes read and consumed at a time
 _WINDOW = 1 << 30
-FOLDERS = 16  # folder descriptors that a reader keeps: many readers share a process's limit
+FOLDERS = 16  # folder descriptors that a reader keeps; few, as many readers share a process's limit
 _cachestat_works = True
 
 
 class RangeRead(NamedTuple):
-    """How a range was read (`method`, by the table above), and the file's fstat from before the read. A
-    change during or after the read shows as another ctime in the walk that closes a verification."""
+    """How a range was read (a `method` in the table above), and the result of fstat before the read. If the
+    file changes during or after the read, the walk at the end of a verification sees another ctime."""
 
     method: str
     stat: os.stat_result
 
 
 class ColdReader:
-    """Reads files below `data`, by relative paths; for one thread, to be closed. Offsets and lengths are in
-    bytes. `facts` (`capabilities.facts`) are of the file system of `data`. `use` chooses the files opened by
-    O_DIRECT where it is honoured. The constructor raises OSError."""
+    """Reads files below `data` by relative paths. For a single thread; must be closed. Offsets and lengths
+    are in bytes. `facts` (`capabilities.facts`) describe the file system of `data`. `use` chooses the files
+    to open with O_DIRECT, if this is honoured. The constructor raises OSError."""
 
     def __init__(self, data: Path, facts: StorageFacts, use: DirectReads = "all") -> None:
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -78,25 +78,25 @@ class ColdReader:
         self._drops_count = facts.proof.drops_count
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
-        # whether direct reads leave pages in the cache; None before the first
+        # whether direct reads leave pages in the cache; None before the first read
         self._leaves: bool | None = None
         self._together = Together(self._folder, _absent, spares=self._spares) if self._direct else None
 
     @property
     def passes(self) -> bool:
-        """Whether direct reads work here: then a repeated read may pass the caches where the first was
-        `cached`."""
+        """Whether direct reads work here. If so, a repeated read may bypass the caches even if the first read
+        was `cached`."""
         return self._direct
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Announce the next ranges, in order, so that small files can be read together. The caller may read
-        others, or none. Each call replaces the previous announcement."""
+        """Announce the next ranges, in order, so that small files can be read together. The caller may also
+        read other ranges, or none. Each call replaces the previous announcement."""
         if self._together is not None:
             self._together.expect(ranges)
 
     def announced(self, path: str, offset: int, length: int) -> tuple[RangeRead, memoryview] | None:
-        """Return how an announced range was read, and its bytes, valid until the next call. None where it was
-        not read with others: the caller then calls `read`, which raises the error if there is one."""
+        """Return how an announced range was read, and its bytes, valid until the next call. None if the range
+        was not read together with others. The caller then calls `read`, which raises any error."""
         fetched = self._together and not self._leaves and self._together.take((path, offset, length))
         if not fetched:
             return None
@@ -104,8 +104,9 @@ class ColdReader:
 
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> RangeRead:
         """Pass exactly the bytes `[offset, offset + length)` to `consume`, in order, in blocks of at most 1
-        MiB, valid only during the call. Raises DamagedError when the file is missing, is no regular file or
-        ends early, else by `errno_map.storage_error` (a failed read is transient)."""
+        MiB, which are valid only during the call. Raises DamagedError if the file is missing, is no regular
+        file or ends early. Other errors are as from `errno_map.storage_error` (a failed read is
+        transient)."""
         parent, _, name = path.rpartition("/")
         fd = -1
         try:
@@ -188,7 +189,7 @@ class ColdReader:
             try:
                 self._read(fd, path, offset, length, consume)
             except _NotDirectError as refused:
-                # The file system wants another alignment: read the rest through the cache, as `cached`.
+                # The file system needs another alignment: read the rest through the cache, as `cached`.
                 self._direct = False
                 plain = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
                 try:
@@ -205,7 +206,7 @@ class ColdReader:
         else:
             self._read(fd, path, offset, length, consume)
         if length >= BLOCK:
-            # The pages of a training job must not be evicted for bytes that nobody reads soon.
+            # A training job's pages must not be evicted for bytes that nobody reads soon.
             drop(fd, offset, length)
         return "dropped" if absent else "cached"
 
@@ -238,8 +239,8 @@ class _NotDirectError(Exception):
 
 
 def _absent(fd: int, offset: int, length: int) -> bool:
-    """Return whether no page of the range is in this kernel's page cache, as far as it reports that to this
-    user."""
+    """Return whether no page of the range is in this kernel's page cache, as far as the kernel reports this
+    to this user."""
     global _cachestat_works
     if _cachestat_works:
         try:

@@ -1,12 +1,13 @@
-"""Where the data of files is, known before any of them is opened.
+"""Finds out where the data of files is, before any of the files is opened.
 
 With an archive or a tier behind the file system (BeeGFS' stubs, Lustre's HSM, WEKA's object stores), opening
-or reading a file fetches its bytes: an audit would bring a whole archive back, or wait for it. So sizes come
-from lstat, which fetches nothing, then from the vendor's command for hundreds of files at a time (`states` of
-the kind's row), and for files that it leaves out from the hint of a size without blocks.
+or reading a file fetches its bytes. An audit would bring a whole archive back, or wait for it. So sizes come
+from lstat, which fetches nothing. The vendor's command then reports the states of hundreds of files at a time
+(`states` in the kind's row). For files that it leaves out, a size without blocks is a hint.
 
-Limits: data that moves between the query and the read is read. Only the vendor's command detects a stub that
-keeps blocks. Local disks are not queried (DMF on XFS is not known); GPFS is judged only by its blocks.
+Limits: data that moves away between the query and the read is fetched. Only the vendor's command detects a
+stub that keeps blocks. Local disks are not queried (DMF on XFS is not known). GPFS is judged only by its
+blocks.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
     from penstock.host.command import Answer
 
     Ask = Callable[[Sequence[str]], "Said"]
-    """Asks a vendor's command of files, by their absolute paths."""
+    """A function that queries a vendor's command about files by their absolute paths."""
 
-PATHS = 500  # files of a command, at most
-LETTERS = 100_000  # characters of its paths, at most: they may be arguments (Linux takes 2 MiB of those)
+PATHS = 500  # most files for a command
+LETTERS = 100_000  # most characters of its paths, which may be arguments (Linux allows 2 MiB of these)
 DEADLINE = 20.0  # seconds for a command
 PATIENCE = 20  # single files in a row without an answer, after which the command is no longer run
-INODE = 4096  # bytes: a smaller file may lie in its inode (GPFS), and so have no blocks
+INODE = 4096  # bytes: a smaller file may be stored in its inode (GPFS), and so have no blocks
 HINT = DataState("offline", "it has a size and no blocks", hinted=True)
 
 
 class Said(NamedTuple):
     """A command's answer for some files."""
 
-    states: Mapping[str, DataState]  # by path, as in the query; files without an answer are missing
-    silence: str = ""  # why files are missing from `states`; "": unknown, or none is
-    ended: bool = True  # False: the command could not be started, or did not end in time
+    states: Mapping[str, DataState]  # states by path, as in the query; files without an answer are missing
+    silence: str = ""  # why files are missing in `states`; "" if not known or if none is missing
+    ended: bool = True  # False if the command could not be started, or did not end in time
 
     @classmethod
     def by(cls, answer: Answer, states: Mapping[str, DataState]) -> Self:
@@ -50,17 +51,17 @@ class Said(NamedTuple):
 
 
 class DataStates:
-    """Finds out where the data of the files below a folder is. For one thread; to be closed."""
+    """Finds out where the data of the files below a folder is. For a single thread; must be closed."""
 
     def __init__(self, folder: Path, ask: Ask | None, *, stubs: bool) -> None:
-        """`ask` runs the vendor's command for absolute paths; None: there is none. `stubs`: a file with a
-        size and no blocks may be a stub here. Raises OSError of the folder."""
+        """`ask` runs the vendor's command for absolute paths, or is None without a command. `stubs`: whether
+        a file with a size and no blocks may be a stub here. Raises OSError if the folder cannot be opened."""
         self._folder = os.path.realpath(folder)
         self._command, self._stubs = ask, stubs
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._calls = Calls()
         self._spoke, self._mute = False, 0
-        # why the vendor's command is no longer run; "": it is
+        # why the vendor's command is no longer run; "" while it is run
         self.silence = ""
 
     def close(self) -> None:
@@ -68,10 +69,10 @@ class DataStates:
         os.close(self._fd)
 
     def away(self, paths: Sequence[str], *, hints: bool = True) -> dict[str, DataState]:
-        """Return the files (paths below the folder) whose data is not here, or not wholly. Missing and empty
-        files are never among them.
+        """Return the files (paths below the folder) whose data is not here, or not all of it. Missing and
+        empty files are never among them.
 
-        `hints`: judge by blocks, too. Raises no error of a file.
+        `hints`: whether to judge by blocks, too. A file's error is never raised.
 
         | the command says   | blocks                    | the file's data is |
         |--------------------|---------------------------|--------------------|
@@ -96,14 +97,14 @@ class DataStates:
         return states
 
     def _looks(self, paths: Sequence[str]) -> list[bool | None]:
-        """Return for each file with a size whether it has no blocks and is larger than INODE; None for all
-        else."""
+        """Return for each file with a size whether it has no blocks and is larger than INODE. None for
+        anything else."""
         answers: list[bool | None] = []
         for path in paths:
             try:
                 status = os.stat(path, dir_fd=self._fd, follow_symlinks=False)
             except OSError:
-                # It is missing, or unreadable: that shows when it is opened.
+                # The file is missing or unreadable, which shows when it is opened.
                 answers.append(None)
                 continue
             without = status.st_blocks == 0 and status.st_size > INODE
@@ -111,10 +112,10 @@ class DataStates:
         return answers
 
     def _said(self, paths: Sequence[str]) -> dict[str, DataState]:
-        """Run the vendor's command, by path below the folder."""
+        """Run the vendor's command. Return its states by path below the folder."""
         if self._command is None:
             return {}
-        # Commands take and print text: other paths are judged by their blocks.
+        # Commands accept and print text, so other paths are judged by their blocks.
         whole = {os.path.join(self._folder, path): path for path in paths if _is_text(path)}
         states: dict[str, DataState] = {}
         for some in _batches([*whole]):
@@ -126,9 +127,9 @@ class DataStates:
         return states
 
     def _ask(self, paths: Sequence[str]) -> dict[str, DataState]:
-        """Query the states of these files. One file that vanished can end a command: then the others are
-        queried by halves. A command is no longer run after it did not end in time, never answered, or said
-        nothing of PATIENCE single files in a row."""
+        """Query the states of these files. If a command fails, perhaps because a file vanished, the files are
+        queried by halves. A command is no longer run after it did not end in time, never answered, or gave no
+        answer for PATIENCE single files in a row."""
         if self.silence or self._command is None:
             return {}
         said = self._command(paths)
@@ -144,7 +145,7 @@ class DataStates:
             self.silence = printable(said.silence) or "it gave no answer"
         elif len(paths) > 1:
             if not self._spoke:
-                # A file at the beginning and one at the end show whether it answers at all.
+                # The first and the last file show whether the command answers at all.
                 left = [left[0], left[-1], *left[1:-1]] if len(left) > 1 else left
                 for path in left[:2]:
                     states |= self._ask([path])

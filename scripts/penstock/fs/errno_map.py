@@ -1,4 +1,4 @@
-"""Maps the errno of a failed system call on the target to the error of the run.
+"""Maps the errno of a failed system call on the target to an error of the run.
 
 | errno                                            | error          | then                              |
 |--------------------------------------------------|----------------|-----------------------------------|
@@ -39,15 +39,15 @@ PASSING = frozenset(
         errno.ENFILE,
     }
 )
-# A link, FIFO, socket, device or folder where a file belongs, or the reverse: damage, in files that penstock
-# keeps.
+# Errors from a link, FIFO, socket, device or folder in a file's place, or the reverse. In files that penstock
+# keeps this is damage.
 MISPLACED = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 printable = human.printable
 _UNSTORABLE = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EFBIG})
 
 
 def storage_error(error: OSError, what: str, path: str) -> PenstockError:
-    """Make the error for a system call that failed on `path`, by the table above."""
+    """Return the error for a system call that failed on `path`, according to the table above."""
     number = error.errno or 0
     why = os.strerror(number) if number else str(error)
     where = printable(path)

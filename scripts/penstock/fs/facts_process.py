@@ -1,8 +1,8 @@
-"""The process that reads the facts of a folder whose file system may never answer.
+"""The process that reads the facts about a folder whose file system may never respond.
 
 `watched_facts` starts it for each folder on a network mount, or reached through one, and kills it after a
-deadline. Its argument is the folder, or a future folder: then the nearest existing folder above counts. It
-writes a JSON object, {"facts": ...} or {"errno": number}, to standard output.
+deadline. Its argument is the folder. If that does not exist yet, the nearest existing folder above it counts.
+It writes a JSON object, {"facts": ...} or {"errno": number}, to standard output.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.fs.capabilities import facts
 
 
 def main(path: str) -> None:
-    """Write `capabilities.facts` of the folder, or the number of its OSError (EIO where it has none)."""
+    """Write `capabilities.facts` of the folder, or the number of its OSError (EIO if it has no number)."""
     try:
         storage = facts(Path(path))
     except OSError as error:
         answer: dict[str, object] = {"errno": error.errno or errno.EIO}
     else:
-        # `traits` is a row of the table `kinds`: its name is sent, so the parent can find the row.
+        # `traits` is a row of the table `kinds`. Its name is sent, so that the parent can find the row.
         answer = {"facts": {**vars(storage), "traits": storage.kind, "proof": storage.proof._asdict()}}
     sys.stdout.write(json.dumps(answer))
 

@@ -1,5 +1,5 @@
-"""The kinds of file systems and what each can do: the only table of it, and the only place with their names.
-Also what the options of a mount prove, and values as clients write them in options. Pure; docs/filesystems.md
+"""The only table of the kinds of file systems and their abilities, and the only place with their names. Also
+the proofs that a mount's options give, and values in the form of clients' options. Pure; docs/filesystems.md
 shows the table.
 """
 
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-# Parses values as clients of file systems write them in configuration and mount options. None: missing, or
-# not understood.
+# Parses values in the form that clients of file systems use in configurations and mount options. None:
+# missing, or not understood.
 
 _FLAGS = {
     "1": True,
@@ -23,7 +23,7 @@ _FLAGS = {
 
 
 def flag(text: str | None) -> bool | None:
-    """Parse a switch: BeeGFS prints most as 0 and 1, and some as words."""
+    """Parse a switch. BeeGFS prints most switches as 0 and 1, and some as words."""
     return None if text is None else _FLAGS.get(text.strip().lower())
 
 
@@ -34,13 +34,13 @@ def number(text: str | None) -> int | None:
 
 
 def one_of(values: tuple[str, ...] | None) -> str:
-    """Return the last value of an option, which is the valid one; "" without any."""
+    """Return the last value of an option, which is the valid one, or "" if it has no value."""
     return values[-1] if values else ""
 
 
 Method = Literal["any", "dropped", "synced", "direct"]
 
-# By method, which reads pass this machine's caches; O_DIRECT passes them under each.
+# Reads that bypass this machine's caches, by method. O_DIRECT bypasses them under each method.
 IN_WORDS: dict[Method, str] = {
     "any": "each read comes from the servers",
     "dropped": "a read by O_DIRECT, or after the pages were dropped, comes from the servers",
@@ -50,21 +50,21 @@ IN_WORDS: dict[Method, str] = {
 
 
 class MountProof(NamedTuple):
-    """What a mount proves. By default a read counts as cold after its pages were dropped from the page cache
-    (`kinds.Kind.one_cache`)."""
+    """The proofs that a mount gives. By default a read counts as cold after its pages were dropped from the
+    page cache (`kinds.Kind.one_cache`)."""
 
     method: Method = "dropped"
     fsync_ends: str = ""  # where an fsync ends, if not on the servers' disks, and why; "": not stated
-    # The client passes O_DIRECT on to the servers, which then read from their disks, not from memory. It does
-    # so where nobody on this node has the file open for plain reads.
+    # Whether the client passes O_DIRECT on to the servers, which then read from their disks, not from memory.
+    # It does so only if nobody on this node has the file open for plain reads.
     direct_from_disks: bool = False
-    # While a process has a file open by O_DIRECT, plain unaligned reads of it by other processes of this node
-    # fail.
+    # Whether plain unaligned reads of a file fail while another process on this node has it open with
+    # O_DIRECT.
     direct_harms: bool = False
 
     @property
     def drops_count(self) -> bool:
-        """Whether a read through the page cache, after its pages were dropped, counts as cold.
+        """Whether a read through the page cache counts as cold after its pages were dropped.
 
         | method    | counts | because                                                     |
         |-----------|--------|-------------------------------------------------------------|
@@ -80,7 +80,7 @@ _WEAKEST_FIRST: tuple[Method, ...] = ("direct", "synced", "dropped", "any")
 
 
 def weakest(proofs: list[MountProof]) -> MountProof:
-    """Return the weakest of these proofs, at least one: the mount may be any of several."""
+    """Return the weakest of these proofs (at least one), since any of them may be the mount's own."""
     method = min((proof.method for proof in proofs), key=_WEAKEST_FIRST.index)
     return MountProof(
         method,
@@ -90,14 +90,14 @@ def weakest(proofs: list[MountProof]) -> MountProof:
     )
 
 
-# The kinds of file systems, and what each can do: the only table of it, and the only place with their names.
+# The table of kinds of file systems and their abilities.
 #
-# docs/filesystems.md shows it. Other modules check an ability
-# (`capabilities.facts(folder).traits.preallocate`), never a name, so a new file system is a new row. A kind
-# without a row is `UNKNOWN`: the least that is safe. Each file gets an fsync, no read is called `cold`,
-# nothing is reserved, and a hole is read before it counts.
+# Other modules check an ability (`capabilities.facts(folder).traits.preallocate`), never a name, so a new
+# file system only needs a new row. A kind without a row is `UNKNOWN`, with the least abilities, which are
+# always safe: each file gets an fsync, no read is called `cold`, nothing is reserved, and a hole is read
+# before it counts.
 #
-# Sources of what a row says of durability and caches:
+# Sources of the rows' statements on durability and caches:
 #
 # - `syncfs`: syncfs(2) returns when the data is on the disks, and since Linux 5.8 reports failed writes. The
 #   clients of BeeGFS and Lustre have no `sync_fs`: there, and on NFS, each file gets an fsync. (Lustre's
@@ -105,77 +105,75 @@ def weakest(proofs: list[MountProof]) -> MountProof:
 #   OST_SYNC.) Lustre was not measured.
 # - `direct`: an O_DIRECT read comes from the device or the servers. tmpfs accepts O_DIRECT and reads memory.
 #   BeeGFS honours it in all cache modes (`client_module/source`). Only BeeGFS's servers are known to read
-#   from
-#   their disks then; there it also harms other readers. Both depend on the mount's cache mode
+#   from their disks then, which also harms other readers. Both depend on the mount's cache mode
 #   (`fs.beegfs_mount.proof`).
-# - `one_cache`: a file's bytes are only in the page cache of this machine, which can be emptied of them. FUSE
+# - `one_cache`: the page cache, which can be emptied, is this machine's only cache of a file's bytes. FUSE
 #   adds a daemon's cache, overlay and 9p the layer below, ZFS and GPFS a pool.
-# - `product`: the package whose `mount` module reads a mount of this kind. Where the mount promises less than
-#   the row, the mount counts (`mount_checks`).
+# - `product`: the package whose `mount` module reads a mount of this kind. If the mount promises less than
+#   the row, the mount's promise counts (`mount_checks`).
 # - `names_late`: local file systems have a single cache of names. BeeGFS looks a name up again after 1 s
 #   (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
 #   (dentry_max_age_positive), doubled here. Lustre's locks take cached names back before a change; NFS's
 #   acdirmax is 60 s (nfs(5)).
 # - `commands`, `stubs`: how data that is elsewhere is detected before a file is opened (`data_states`).
-# - `links`, `inodes`: what is tried on each target (`fs.probe`, `staging_folder`).
-# - `flock`, `folder_over`, `quota_trees`, `modes`: for people who choose a target; no decision rests on them.
-#   "" is unknown.
+# - `links`, `inodes`: tried on each target (`fs.probe`, `staging_folder`).
+# - `flock`, `folder_over`, `quota_trees`, `modes`: for people who choose a target; no decision depends on
+#   them. "" is unknown.
 #
-# A run uses no ability of its row that the probe saw refused (`fs.probe_judgement`).
+# A run does not use an ability of its row if the probe found that the target lacks it (`fs.probe_judgement`).
 
-# since which kernel syncfs is enough: any, the one that reports errors, none
+# first kernel with which syncfs is enough: any kernel, the kernel that reports errors, or none
 ALWAYS, REPORTS_ERRORS, NEVER = (0, 0), (5, 8), None
 
 
 class Kind(NamedTuple):
-    """What a kind of file system can do."""
+    """The abilities of a kind of file system."""
 
     name: str
-    magic: int | None = None  # `f_type` of statfs(2); None: known only by its name in the mount table
+    magic: int | None = None  # `f_type` of statfs(2); None if only its type in the mount table is known
     types: tuple[str, ...] = ()  # its types in the mount table, if not only its name
     # the first kernel whose syncfs makes all written data durable, and reports failures
     syncfs: tuple[int, int] | None = NEVER
     direct: bool = False  # O_DIRECT reads pass this node's page cache
-    one_cache: bool = False  # no cache of this machine but the page cache holds a file's bytes
-    # blocks are reserved before a large file is written: it is contiguous, and a full disk shows at once
+    one_cache: bool = False  # the page cache is this machine's only cache of a file's bytes
+    # Blocks are reserved before a large file is written. So it is contiguous, and a full disk shows at once.
     preallocate: bool = False
     # SEEK_HOLE counts pages that wait for write-back as data, so a reported hole is real
     holes_told: bool = False
     local: bool = False  # its calls do not leave this machine
     holds_files: bool = True  # False: it shows kernel state, and cannot keep files
-    links: str = ""  # whether a file may have names in two folders: `yes`, or on what that depends
+    links: str = ""  # whether a file may have names in two folders: `yes`, or what decides this
     inodes: str = ""  # whether a file keeps its inode number
-    # Who sees flock(2): `machine`, `nodes`, or the setting on which that depends. Locks on the target are
-    # files made by O_EXCL or link(2) instead.
+    # Range of flock(2): `machine`, `nodes`, or the setting that decides this. Locks on the target are files
+    # made with O_EXCL or link(2) instead.
     flock: str = ""
-    # What a rename of a folder may replace: `empty folder` or `nothing`. Releases are never renamed over
-    # anything.
+    # What the rename of a folder may replace: `empty folder` or `nothing`. Releases never replace anything.
     folder_over: str = ""
-    quota_trees: str = ""  # what a quota tree refuses between it and other folders
+    quota_trees: str = ""  # operations that a quota tree refuses between itself and other folders
     modes: str = ""  # who may set modes, and what may change them
-    acls: str = ""  # what gives such a mount POSIX ACLs, for people; "": it has them, or unknown
-    product: str = ""  # the package here whose `mount` module reads its mounts; "": none
-    # That package also has the vendor's commands: `commands` for targets and quotas, `states` for where the
-    # data of files is.
+    acls: str = ""  # the setting that gives such a mount POSIX ACLs; "" if it has them, or if unknown
+    product: str = ""  # the package here whose `mount` module reads its mounts; "" if there is none
+    # Whether that package also has the vendor's commands: `commands` for targets and quotas, `states` for the
+    # place of files' data.
     commands: bool = False
-    # Its client shows in /proc which servers are away. `shown_servers` of the package's `mount` module reads
-    # it before a call on the mount would wait (`servers`).
+    # Whether its client shows in /proc which servers are away. `shown_servers` of the package's `mount`
+    # module reads this before a call on the mount would wait (`servers`).
     shows_servers: bool = False
-    kept_names: tuple[str, ...] = ()  # names that it reserves: no file or folder can have one
-    # Seconds for which a client may show a folder's old names, at most, with usual mount options. 0: all
-    # nodes see a change at once.
+    kept_names: tuple[str, ...] = ()  # reserved names, which no file or folder can have
+    # Most seconds for which a client may show a folder's old names, with usual mount options. 0: all nodes
+    # see a change at once.
     names_late: float = 60.0
     # Metadata operations a second that all runs below a root share, unless the site sets `target.ops`; 0: no
-    # limit. No vendor states a number: it spares servers that others use, too.
+    # limit. No vendor states a number. The limit spares servers that others use, too.
     ops: int = 0
-    stubs: bool = False  # a file with a size and no blocks may be a stub, whose data lies in an archive
+    stubs: bool = False  # a file with a size and no blocks may be a stub, whose data is in an archive
 
     def syncfs_reaches(self, kernel: tuple[int, int]) -> bool:
         """Return whether a syncfs is enough with this kernel."""
         return self.syncfs is not None and kernel >= self.syncfs
 
 
-# what the file systems of a machine's disks have in common
+# abilities that the file systems of a machine's disks have in common
 _HERE = Kind(
     "", local=True, syncfs=REPORTS_ERRORS, direct=True, one_cache=True, links="yes", inodes="stable",
     flock="machine", modes="owner", folder_over="empty folder", names_late=0.0,
@@ -243,7 +241,7 @@ UNKNOWN = Kind("")
 
 
 def kind_of(magic: int, mounted_as: str) -> Kind:
-    """Find the row for this number (`f_type` of statfs) and this type in the mount table.
+    """Return the row for this number (`f_type` of statfs) and this type in the mount table.
 
     | the mount table's type     | the number   | row                                                |
     |----------------------------|--------------|----------------------------------------------------|
@@ -263,14 +261,14 @@ def kind_of(magic: int, mounted_as: str) -> Kind:
 
 
 def named_kind(name: str) -> Kind:
-    """Return the row of this name; else `UNKNOWN` under this name."""
+    """Return the row with this name, or else `UNKNOWN` with this name."""
     return next((row for row in TABLE if row.name == name), UNKNOWN._replace(name=name))
 
 
-AUTO = "auto"  # the mount's own row
+AUTO = "auto"  # value of `target.filesystem` for the mount's own row
 
 
 def rules_of(mounted: Kind, named: str) -> Kind:
-    """Return the row whose tools and rules hold: the mount's own, or that of `target.filesystem`, a setting
-    for tests. Durability and proofs always rest on the mount's own row."""
+    """Return the row whose tools and rules apply: the mount's own row, or that of `target.filesystem`, a
+    setting for tests. Durability and proofs always depend on the mount's own row."""
     return mounted if named in (AUTO, mounted.name) else named_kind(named)

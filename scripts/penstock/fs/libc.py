@@ -1,5 +1,5 @@
 """System calls that Python does not offer: openat2, renameat2, syncfs, fallocate, FICLONE, statfs, quotactl,
-cachestat, mincore, memcmp; and holes made with them: ranges of a file that read as zeros and take no room.
+cachestat, mincore, memcmp. Also holes in files: ranges that read as zeros and take no space.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 import platform
 import threading
 
-# The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, FICLONE, statfs, quotactl,
-# cachestat, mincore, memcmp.
+# The system calls.
 #
-# Each raises OSError with the call's errno, like `os`; none of them retries. Sizes and offsets are in bytes.
+# Each function raises OSError with the call's errno, as `os` does, and does not retry. Sizes and offsets are
+# in
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
@@ -32,7 +32,7 @@ _LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
 
-# The numbers of calls younger than Linux 5.1 are the same on every architecture.
+# bytes. The numbers of calls that are newer than Linux 5.1 are equal on all architectures.
 _OPENAT2 = 437
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}.get(platform.machine(), -1)
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
@@ -48,7 +48,7 @@ PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Make a system call by its number; other threads run meanwhile."""
+    """Make the system call with this number. Other threads run meanwhile."""
     answer: int = _LIBC.syscall(number, *arguments)
     if answer < 0:
         raise _failed()
@@ -60,8 +60,8 @@ class _OpenHow(ctypes.Structure):
 
 
 class _Asked(threading.local):
-    """cachestat's question (offset, length) and answer (cached, dirty, written back, evicted, recently
-    evicted), for a thread: every file that is read back needs it."""
+    """A thread's buffers for cachestat, which every file that is read back needs: the question (offset,
+    length) and the answer (cached, dirty, written back, evicted, recently evicted)."""
 
     def __init__(self) -> None:
         self.span = (ctypes.c_uint64 * 2)()
@@ -77,7 +77,7 @@ def _failed(path: str | None = None) -> OSError:
 
 
 def openat2(dir_fd: int, path: str, flags: int, mode: int = 0) -> int:
-    """Open below `dir_fd`: no component may leave it or be a symbolic link of any kind."""
+    """Open a path below `dir_fd`. No component may leave that folder or be a symbolic link of any kind."""
     how = _OpenHow(
         flags | os.O_CLOEXEC, mode, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
     )
@@ -90,39 +90,40 @@ def openat2(dir_fd: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 def renameat2(old: str | os.PathLike[str], new: str | os.PathLike[str], flags: int) -> None:
-    """Call rename(2) with `RENAME_NOREPLACE` or `RENAME_EXCHANGE`. EINVAL: the file system does not have that
-    flag."""
+    """Call rename(2) with `RENAME_NOREPLACE` or `RENAME_EXCHANGE`. EINVAL means that the file system lacks
+    that flag."""
     if _RENAMEAT2 < 0:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     syscall(_RENAMEAT2, _AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), flags)
 
 
 def syncfs(fd: int) -> None:
-    """Write back all of the file system of `fd`. Reports errors since `fd` was opened."""
+    """Write back all data of the file system of `fd`. Reports errors since `fd` was opened."""
     if _LIBC.syncfs(fd) != 0:
         raise _failed()
 
 
 def fallocate(fd: int, size: int) -> None:
-    """Reserve blocks for `[0, size)`; never emulated by writing zeros, as glibc's posix_fallocate does."""
+    """Reserve blocks for `[0, size)`, but never by writing zeros, as glibc's posix_fallocate does."""
     if _LIBC.fallocate(fd, 0, 0, size) != 0:
         raise _failed()
 
 
 def reflink(new: int, old: int) -> None:
-    """Give the empty file `new` the blocks of the file `old` (FICLONE), shared until either changes.
-    EOPNOTSUPP, ENOTTY, EINVAL where the file system cannot, EXDEV between two."""
+    """Give the empty file `new` the blocks of the file `old` (FICLONE), shared until either changes. Fails
+    with EOPNOTSUPP, ENOTTY or EINVAL if the file system cannot do this, and with EXDEV between file
+    systems."""
     fcntl.ioctl(new, _FICLONE, old)
 
 
 def punch_hole(fd: int, offset: int, length: int) -> None:
-    """Free a range's blocks: it reads as zeros afterwards. EOPNOTSUPP where holes are impossible."""
+    """Free a range's blocks, so that it reads as zeros afterwards. EOPNOTSUPP if holes are impossible."""
     if _LIBC.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, length) != 0:
         raise _failed()
 
 
 def all_zeros(view: memoryview) -> bool:
-    """Return whether a writable buffer holds only zeros, at the memory's speed."""
+    """Return whether a writable buffer has only zeros, at the memory's speed."""
     if len(view) == 0 or view[0]:
         return len(view) == 0
     start = ctypes.addressof(ctypes.c_char.from_buffer(view))
@@ -130,7 +131,7 @@ def all_zeros(view: memoryview) -> bool:
 
 
 def statfs_type(path: str) -> int:
-    """Return `f_type` of the file system that holds `path`."""
+    """Return `f_type` of the file system that contains `path`."""
     buffer = ctypes.create_string_buffer(256)
     if _LIBC.statfs(os.fsencode(path), buffer) != 0:
         raise _failed(path)
@@ -139,8 +140,8 @@ def statfs_type(path: str) -> int:
 
 def quotactl(fd: int, device: str, command: int, number: int) -> bytes:
     """Query a quota (`QCMD` of command and type) of the user, group or project `number` on the file system of
-    `fd`. `device` is its mount's, for kernels before 5.14, without quotactl_fd. ENOSYS, ESRCH: no quotas are
-    counted; EPERM: hidden from this account."""
+    `fd`. `device` is that of its mount, for kernels before 5.14, which lack quotactl_fd. ENOSYS and ESRCH
+    mean that no quotas are counted, and EPERM that they are hidden from this account."""
     answer = ctypes.create_string_buffer(256)
     asked = ctypes.c_uint(command), ctypes.c_uint(number), answer
     try:
@@ -154,7 +155,7 @@ def quotactl(fd: int, device: str, command: int, number: int) -> bytes:
 
 
 def cached_pages(fd: int, offset: int, length: int) -> int:
-    """Count pages of the range in the page cache, by cachestat (Linux 6.5). ENOSYS or EPERM: use mincore."""
+    """Count the range's pages in the page cache, by cachestat (Linux 6.5). ENOSYS or EPERM: use mincore."""
     span, answer = _asked.span, _asked.answer
     span[0], span[1] = offset, length
     if _LIBC.syscall(_CACHESTAT, fd, span, answer, 0) != 0:
@@ -163,8 +164,8 @@ def cached_pages(fd: int, offset: int, length: int) -> int:
 
 
 def resident_pages(fd: int, offset: int, length: int) -> int:
-    """Count pages of the range in memory, by mincore; the range is extended to whole pages. For files that
-    the caller neither owns nor may write, the kernel reports all as resident."""
+    """Count the range's pages in memory, by mincore. The range is extended to whole pages. If the caller
+    neither owns a file nor may write it, the kernel reports all its pages as resident."""
     start = offset - offset % PAGE
     span = offset + length - start
     address = _LIBC.mmap(None, span, _PROT_READ, _MAP_SHARED, fd, start)
@@ -180,13 +181,13 @@ def resident_pages(fd: int, offset: int, length: int) -> int:
 
 
 COMPARED_AT_ONCE = 1 << 20  # bytes that are read and compared with zeros at a time
-# EINTR too: reading back ends the same.
+# Errors after which a range is overwritten. EINTR is one of them, as the result is equal on reading back.
 _UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EINTR})
 
 
 def clear_range(fd: int, offset: int, length: int) -> None:
-    """Make a range within the file read as zeros, as a hole where the file system can; else overwrite it.
-    `fd` is open for reading and writing. Raises OSError."""
+    """Make a range within the file read as zeros. It becomes a hole if the file system can do this, or else
+    is overwritten. `fd` is open for reading and writing. Raises OSError."""
     try:
         punch_hole(fd, offset, length)
     except OSError as error:
@@ -196,7 +197,7 @@ def clear_range(fd: int, offset: int, length: int) -> None:
 
 
 def _overwrite(fd: int, offset: int, length: int) -> None:
-    """Overwrite only what is not zero already: an existing hole stays a hole."""
+    """Overwrite only bytes that are not zero already, so that an existing hole stays a hole."""
     zeros = memoryview(bytes(min(COMPARED_AT_ONCE, length)))
     block = memoryview(bytearray(len(zeros)))
     end = offset + length

@@ -1,8 +1,8 @@
-"""Lustre's one command, `lfs`: its command lines, parsers of its output, what it says of one folder's
-targets, striping and quotas, and whether the data of files was released to an archive.
+"""Lustre's only command, `lfs`: its command lines, parsers of its output, its report on the targets, striping
+and quotas of a folder, and whether the data of files was released to an archive.
 
 Written from the source of lustre-release (2.15 and later: `lustre/utils/lfs.c`, `liblustreapi.c`) and from
-outputs of sites. None of it was run on a live Lustre.
+outputs of sites. Never tried on a live Lustre.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 # Command lines of Lustre's `lfs`, and parsers of its output; `fs.lustre` runs them.
 #
-# `lfs` has no JSON: its figures are in KiB and whole numbers (never `-h`). The parsers return bytes. Formats
-# are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of 2.15 and
-# later. Older forms are read as well: a long file system's name on its own line, and `none` for a grace that
-# is over.
+# `lfs` prints no JSON. Its figures are in KiB and whole numbers (never `-h`), and the parsers return bytes.
+# Formats are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of
+# 2.15 and later. Older forms are read as well: a file system's long name on its own line, and `none` for a
+# grace that is over.
 
 PRODUCT = "Lustre"
 LFS = "lfs"
 KIB = 1 << 10
-CHUNK = 1 << 20  # bytes of a stripe where the folder's is not stated (0): Lustre's default
-ALL = 0xFFFF  # as a number of targets: all (`-1`)
-# States of a target without new objects (`obd_statfs_state_names` of lustre_user.h): read-only, no creation,
-# no space, no inodes.
+CHUNK = 1 << 20  # Lustre's default bytes of a stripe, if the folder's layout states none (0)
+ALL = 0xFFFF  # number of targets that means all (`-1`)
+# States of a target that gets no new objects (`obd_statfs_state_names` in lustre_user.h): read-only, no
+# creation, no space, no inodes.
 CLOSED = set("RNSI")
 _ROW = re.compile(
     r"^(?P<name>\S+)\s+(?P<total>\d+)\s+\d+\s+(?P<free>\d+)\s+\d+%\s+\S.*\[(?P<type>MDT|OST):\d+\]\s*(?P<state>\S*)\s*$"
@@ -52,7 +52,7 @@ _TIMES = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 
 def df(folder: str, *, inodes: bool = False, pool: str = "") -> list[str]:
     """Show the table of targets: space in KiB, or inodes. `--lazy` leaves out targets that are not connected,
-    in place of waiting; `-v` shows inactive ones."""
+    instead of waiting, and `-v` shows inactive targets."""
     return [
         LFS,
         "df",
@@ -65,13 +65,13 @@ def df(folder: str, *, inodes: bool = False, pool: str = "") -> list[str]:
 
 
 def listed(role: Role, folder: str) -> list[str]:
-    """List all targets of the role, whether they answer or not."""
+    """List all targets with this role, whether they respond or not."""
     return [LFS, "osts" if role == "storage" else "mdts", folder]
 
 
 def pool_list(what: str) -> list[str]:
-    """List pools. `what`: a folder, for the names of its file system's pools, or `<file system>.<pool>`, for
-    a pool's targets."""
+    """List the pools of a file system, if `what` is a folder, or a pool's targets, if `what` is `<file
+    system>.<pool>`."""
     return [LFS, "pool_list", what]
 
 
@@ -80,12 +80,12 @@ def quota(scope: Scope, number: int, folder: str) -> list[str]:
 
 
 def get_stripe(folder: str) -> list[str]:
-    """Print the folder's own layout, which its new files get."""
+    """Print the folder's own layout, which new files in it get."""
     return [LFS, "getstripe", "-d", folder]
 
 
 def set_stripe(folder: str, targets: int, chunk: int, pool: str = "") -> list[str]:
-    """Give a folder this plain layout only: `setstripe` replaces all."""
+    """Give a folder only this plain layout, since `setstripe` replaces all settings."""
     pools = ["-p", pool] if pool else []
     return [LFS, "setstripe", "-c", str(targets), "-S", size(chunk), *pools, folder]
 
@@ -99,7 +99,7 @@ def size(count: int) -> str:
 
 
 def short(name: str) -> str:
-    """Return `lustre-OST0003` of `lustre-OST0003_UUID`."""
+    """Return `lustre-OST0003` for `lustre-OST0003_UUID`."""
     return name.removesuffix("_UUID")
 
 
@@ -158,7 +158,7 @@ def read_members(out: str) -> list[str]:
 
 
 class Figures(NamedTuple):
-    """One half of a quota's line: bytes or files."""
+    """The bytes or the files in a quota's line."""
 
     used: int
     soft: int
@@ -168,7 +168,7 @@ class Figures(NamedTuple):
 
 
 def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
-    """Parse the first line of figures of `lfs quota`; None without any.
+    """Parse the first line of figures in the output of `lfs quota`, or return None.
 
     | figure or grace     | means                                                              |
     |---------------------|--------------------------------------------------------------------|
@@ -201,7 +201,7 @@ def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
 
 
 def _fields(out: str) -> list[str] | None:
-    """Find the eight figures below the heading: behind the file system's name, or below it if long."""
+    """Find the eight figures below the heading: after the file system's name, or below it if it is long."""
     lines = out.splitlines()
     head = next((at for at, line in enumerate(lines) if line.split()[:1] == ["Filesystem"]), len(lines))
     for line in lines[head + 1 : head + 3]:
@@ -227,8 +227,8 @@ def _grace(text: str) -> float | None:
 
 
 def read_pattern(out: str) -> Pattern | None:
-    """Parse the layout of `get_stripe`; None without one. Of several components the widest counts, but none
-    on metadata targets (`mdt`)."""
+    """Parse the layout in the output of `get_stripe`, or return None. Of several components the widest
+    counts, except those on metadata targets (`mdt`)."""
     blocks = re.split(r"^\s*lcme_extent\.e_start:", out, flags=re.MULTILINE)
     components = [component for block in blocks if (component := _component(block)) is not None]
     if not components:
@@ -239,7 +239,7 @@ def read_pattern(out: str) -> Pattern | None:
     composite = len(blocks) > 2
     kind = "mirrored" if copies and int(copies[1]) > 1 else "composite" if composite else "raid0"
     name = pool[1] if pool else ""
-    # Each component but the first gets its objects with its first byte.
+    # Each component except the first gets its objects with its first byte.
     return Pattern(kind, chunk, targets, name, name, objects_of_empty=not composite)
 
 
@@ -255,7 +255,7 @@ def _component(block: str) -> tuple[int, int] | None:
 
 
 def states(names: dict[str, bool], targets: Sequence[Target], role: Role) -> Iterator[Target]:
-    """Make targets that `lfs osts` names and `lfs df` has no row of: they did not answer."""
+    """Yield the targets in `lfs osts` that have no row in `lfs df`, because they did not respond."""
     reported = {target.id for target in targets}
     for name, active in names.items():
         if name not in reported:
@@ -264,13 +264,13 @@ def states(names: dict[str, bool], targets: Sequence[Target], role: Role) -> Ite
 
 
 def refused(words: str) -> bool:
-    """Return whether lfs' words deny the account the right to it."""
+    """Return whether lfs' message means that the account lacks the right to it."""
     return bool(re.search(r"permission denied|not permitted", words, re.IGNORECASE))
 
 
 # Queries Lustre's `lfs` about the file system of a folder: its targets, striping and quotas.
 #
-# Only the command of `set_pattern`, which the caller runs, changes anything.
+# Only the command from `set_pattern`, which the caller runs, changes anything.
 
 PROGRAMS = (LFS,)
 MOST_POOLS = 8  # pools whose targets are queried
@@ -292,25 +292,25 @@ class Tools(NamedTuple):
 
     @staticmethod
     def set_pattern(folder: str, targets: int, chunk: int, now: Pattern | None) -> list[str]:
-        """Return the command that stripes new files of `folder` over so many targets, in chunks of so many
-        bytes (0: unchanged). `setstripe` keeps nothing of what the folder has `now`: chunk and pool are
+        """Return the command that stripes new files of `folder` over `targets` targets, in chunks of `chunk`
+        bytes (0: unchanged). `setstripe` keeps no setting that the folder has `now`, so chunk and pool are
         passed with it."""
         chunk = chunk or (now.chunk_bytes if now else CHUNK)
         return set_stripe(folder, targets, chunk, now.pool if now else "")
 
     @staticmethod
     def refused(answer: command.Answer) -> bool:
-        """Return whether this answer to `set_pattern` denies the account the right to it."""
+        """Return whether this answer to `set_pattern` means that the account lacks the right to it."""
         return refused(answer.words)
 
     @staticmethod
     def pattern(folder: str, budget: command.TimeBudget | None = None) -> Pattern | None:
-        """Read what new files of `folder` get now; None where `lfs` does not say."""
+        """Read the pattern of new files in `folder`, or None if `lfs` does not state it."""
         return read_pattern(command.run(get_stripe(folder), budget).out)
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
-        """Read what `lfs` reports of the file system of `folder`, and of its files' owner's and project's
-        quotas. An unanswered query is a `Silence`; never raises."""
+        """Read the reports of `lfs` on the file system of `folder`, and on the quotas of its files' owner and
+        project. A query without an answer gives a `Silence`. Never raises."""
         asking = StatusQueries()
         targets = _targets(asking, folder)
         pattern = read_pattern(asking.ask("stripe pattern", get_stripe(folder), bool).out)
@@ -329,7 +329,7 @@ class Tools(NamedTuple):
 
 
 def find_tools(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
-    """Return `lfs`, where it is on PATH. It finds the file system by the folder."""
+    """Return `lfs` if it is on PATH. The command finds the file system from the folder."""
     del proc, point
     return Tools() if command.present(LFS) else None
 
@@ -351,7 +351,7 @@ def _targets(asking: StatusQueries, folder: str) -> list[Target]:
 
 
 def _pools(asking: StatusQueries, folder: str) -> dict[str, list[str]]:
-    """Read the targets of each pool, by its name without the file system's."""
+    """Read the targets of each pool, by the pool's name without that of the file system."""
     names = read_pools(asking.ask("pools", pool_list(folder), bool).out)[:MOST_POOLS]
     return {
         name.partition(".")[2]: read_members(asking.ask(f"pool {name}", pool_list(name), bool).out)
@@ -360,7 +360,7 @@ def _pools(asking: StatusQueries, folder: str) -> dict[str, list[str]]:
 
 
 def _in_pool(target: Target, pools: dict[str, list[str]], pattern: Pattern | None) -> Target:
-    """Put a target into its pools: the folder's first."""
+    """Return the target with its pools, beginning with the folder's pool."""
     mine = [name for name, members in pools.items() if target.id in members]
     wanted = pattern.pool if pattern else ""
     mine.sort(key=lambda name: name != wanted)
@@ -379,7 +379,7 @@ def _project(folder: str) -> int:
 
 
 def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list[Quota]:
-    """Read quotas, but not of id 0, which nothing limits. Quotas that are not enabled are no silence."""
+    """Read quotas, except of id 0, which has no limits. Quotas that are not enabled give no `Silence`."""
     quotas = []
     for scope, number in owner.items():
         if not number:
@@ -397,15 +397,16 @@ def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list
 # Lustre: whether the data of files was released to an archive (`lfs hsm_state`, of many files at once).
 #
 # `lfs` opens each file without reading it (O_RDONLY | O_NONBLOCK, `llapi_hsm_state_get` in
-# lustre/utils/liblustreapi_hsm.c). That restores nothing: reading does. It prints a line for each file,
-# `<path>: (0x0000000d) released exists archived, archive_id:1`, and ends at the first that it cannot open.
+# lustre/utils/liblustreapi_hsm.c). Only reading would restore the file. The command prints a line for each
+# file, `<path>: (0x0000000d) released exists archived, archive_id:1`, and ends at the first file that it
+# cannot open.
 
 RELEASED, LOST = 0x4, 0x40  # flags of `enum hsm_states` in lustre_user.h
 _STATE_FLAGS = re.compile(r": \(0x([0-9a-f]{8})\)[^\n]*(?:\n|\Z)")
 
 
 def ask_states(paths: Sequence[str]) -> Said:
-    """As `data_states.Ask`."""
+    """Query `lfs` about files, as a `data_states.Ask` does."""
     answer = command.run(states_argv(paths), deadline=DEADLINE)
     return Said.by(answer, read_states(answer.out, paths))
 
@@ -415,12 +416,12 @@ def states_argv(paths: Sequence[str]) -> list[str]:
 
 
 def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
-    """Find what queries the command; None where it is missing."""
+    """Return the function that queries the command, or None without the command."""
     return ask_states if command.present(LFS) else None
 
 
 def read_states(out: str, paths: Sequence[str]) -> dict[str, DataState]:
-    """Parse the states, by path. The lines are in the order of `paths`, and a path may hold line feeds."""
+    """Parse the states by path. The lines are in the order of `paths`, and a path may contain line feeds."""
     states = {}
     at = 0
     for path in paths:

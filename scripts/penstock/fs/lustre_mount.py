@@ -16,7 +16,7 @@ class LustreMount(NamedTuple):
     point: str
     servers: str  # the management servers, as in the device
     filesystem: str
-    locks: str  # who sees flock(2): `nodes`, `machine`, or `nobody`: then flock(2) fails
+    locks: str  # range of flock(2): `nodes`, `machine`, or `nobody` if flock(2) fails
     user_xattr: bool
     read_only: bool
 
@@ -43,8 +43,7 @@ def parse_mount(mount: Mount) -> LustreMount:
 
 
 def proof(_: LustreMount) -> MountProof:
-    """Return what the mount proves: its client keeps pages only in the page cache, and writes them back
-    later."""
+    """Return the mount's proofs: its client keeps pages only in the page cache, and writes back later."""
     return MountProof("synced")
 
 
@@ -54,7 +53,7 @@ def proof_of(mount: Mount, _: object) -> MountProof:
 
 
 def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.MountModule`: a source is judged as a target is."""
+    """As `mount_checks.MountModule`. A source is judged like a target."""
     del source
     return judge(parse_mount(mount))
 

@@ -1,4 +1,4 @@
-"""Reads and judges the mount of a file system, by the `mount` module of its product
+"""Reads and judges the mount of a file system, with the `mount` module of its product
 (`kinds.Kind.product`)."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MountModule(Protocol):
         ...
 
 
-# by `kinds.Kind.product`
+# the `mount` modules, by `kinds.Kind.product`
 READERS: dict[str, MountModule] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
 
 
@@ -45,8 +45,8 @@ def check_mount(
     source: bool = False,
 ) -> list[CheckResult]:
     """Judge this node's mount of the nearest folder at or above `path`, as a target or as a source. [] for
-    file systems without such a client. Never raises: what cannot be read is a result. The statfs(2) on the
-    folder waits where its servers are away."""
+    file systems without such a module. Never raises: values that cannot be read give a result. The statfs(2)
+    on the folder waits if its servers are away."""
     real = _nearest(path)
     mount = mount_of(real, proc)
     try:
@@ -68,8 +68,8 @@ def check_chunk(
     *,
     named: str = AUTO,
 ) -> list[CheckResult]:
-    """Judge whether chunks of this size, bytes, suit the connections of this node's client. [] where no
-    client of this node uses RDMA, and for kinds without chunks. Raises OSError."""
+    """Judge whether chunks of this size, in bytes, suit the connections of this node's client. [] if no
+    client on this node uses RDMA, and for kinds without chunks. Raises OSError."""
     real = _nearest(path)
     mount = mount_of(real, proc)
     if rules_of(_row(real, mount), named).product != "beegfs":
@@ -80,8 +80,8 @@ def check_chunk(
 
 
 def directory_seconds(path: str | os.PathLike[str], proc: str | os.PathLike[str] = PROC) -> int:
-    """Return the seconds for which this node may show a folder's old content, by its mount options; 0: not
-    stated (all kinds but NFS)."""
+    """Return the seconds for which this node may show a folder's old content, according to its mount options;
+    0 if not stated (all kinds except NFS)."""
     mount = mount_of(os.path.realpath(path), proc)
     return nfs.parse_mount(mount).directory_seconds if kind_of(-1, mount.type).product == "nfs" else 0
 
@@ -91,16 +91,16 @@ def _row(real: str, mount: Mount) -> Kind:
 
 
 def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -> MountProof:
-    """Return which reads come from the servers, and where an fsync ends, by this mount. `mounted` is its own
-    row."""
+    """Return which reads come from the servers, and where an fsync ends, with this mount. `mounted` is the
+    mount's own row."""
     reader = READERS.get(mounted.product)
     return MountProof() if reader is None else reader.proof_of(mount, proc)
 
 
 def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
     reader = READERS.get(row.product)
-    # The number of statfs may be that of a mount that another hides in the table: BeeGFS' clients in /proc
-    # count even so.
+    # The number from statfs may be that of a mount that another mount hides in the table. BeeGFS' clients in
+    # /proc count even then.
     hidden = mount.type not in (row.types or (row.name,))
     if reader is None or (hidden and row.product != "beegfs"):
         return []

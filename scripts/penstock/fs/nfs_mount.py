@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from penstock.host.proc import Mount
 
 
-GROUPS = 16  # groups of an account that AUTH_SYS carries to the server (RFC 5531, appendix A)
-DIRECTORY_SECONDS = 60  # `acdirmax` where the mount does not state it
+GROUPS = 16  # most groups of an account that AUTH_SYS passes to the server (RFC 5531, appendix A)
+DIRECTORY_SECONDS = 60  # `acdirmax` if the mount does not state it
 
 
 class NfsMount(NamedTuple):
     point: str
     server: str
     export: str
-    version: str  # `3`, `4.2`, ...; "": not stated
-    security: str  # `sys`, `krb5`, `krb5i`, `krb5p`, ...; "": not stated
+    version: str  # `3`, `4.2`, ...; "" if not stated
+    security: str  # `sys`, `krb5`, `krb5i`, `krb5p`, ...; "" if not stated
     noatime: bool
     read_only: bool
-    soft: bool  # a call fails after a while without an answer; else it waits for ever (`hard`)
-    local_lock: str  # locks that stay on this node: `none`, `flock`, `posix`, `all`; "": not stated
-    local_cache: bool  # `fsc`: data that was read is also kept on a disk of this node
-    directory_seconds: int  # for which a folder's old content may show (`acdirmax`)
+    soft: bool  # whether a call fails after some time without an answer, or waits for ever (`hard`)
+    local_lock: str  # locks that stay on this node: `none`, `flock`, `posix`, `all`; "" if not stated
+    local_cache: bool  # `fsc`: whether data that was read is also kept on a disk of this node
+    directory_seconds: int  # seconds for which a folder's old content may be visible (`acdirmax`)
 
 
 def parse_mount(mount: Mount) -> NfsMount:
@@ -55,7 +55,7 @@ def parse_mount(mount: Mount) -> NfsMount:
 
 
 def proof(mount: NfsMount) -> MountProof:
-    """Return what the mount proves.
+    """Return the mount's proofs.
 
     | fsc | method   | why                                                          |
     |-----|----------|--------------------------------------------------------------|

@@ -1,5 +1,5 @@
-"""Owner and group of files, by number and by name, what says that numbers are mapped here, and POSIX ACLs by
-the kernel's xattrs (linux/xattr.h).
+"""Owner and group of files, by number and by name; signs that this machine maps the numbers; and POSIX ACLs
+through the kernel's xattrs (linux/xattr.h).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from penstock.host.proc import Mount
 
 
-# Owner and group of files, by number and by name; and the signs that numbers are mapped here.
+# Owner and group of files; and the signs that numbers are mapped on this machine.
 #
-# A file's owner is a number, and the same file may appear with different numbers; its name stays the same.
-# Causes:
+# A file's owner is a number. A file may appear with different numbers on different machines, but with an
+# unchanged owner's name. Causes:
 #
 # - an id-mapped mount (BeeGFS, ext4, XFS and others: doc.beegfs.io, "ID-Mapped Mounts")
 # - a Lustre nodemap
 # - NFSv4 where idmapd translates
 # - a container with a user namespace
 
-# the only line of uid_map and gid_map outside of user namespaces (user_namespaces(7))
+# the only line in uid_map and gid_map outside of user namespaces (user_namespaces(7))
 IDENTITY = ["0", "0", "4294967295"]
 
 
@@ -44,7 +44,7 @@ def owner(uid: int, gid: int) -> OwnerSeen:
 
 @cache
 def user_name(uid: int) -> str:
-    """Return the user's name; "" where this machine has none."""
+    """Return the user's name, or "" if this machine has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -52,13 +52,13 @@ def user_name(uid: int) -> str:
 
 
 def account(uid: int) -> str:
-    """Return the account's name for messages; `uid 1234` where this machine has none."""
+    """Return the account's name for messages, or `uid 1234` if this machine has none."""
     return user_name(uid) or f"uid {uid}"
 
 
 @cache
 def group_name(gid: int) -> str:
-    """Return the group's name; "" where this machine has none."""
+    """Return the group's name, or "" if this machine has none."""
     try:
         return grp.getgrgid(gid).gr_name
     except (KeyError, OverflowError):
@@ -66,7 +66,7 @@ def group_name(gid: int) -> str:
 
 
 def others_in(gid: int, uid: int) -> bool | None:
-    """Return whether a group has another account than this one.
+    """Return whether a group has any account except this one.
 
     | among its members | as another's own group | this account is listed | answer                      |
     |-------------------|------------------------|------------------------|-----------------------------|
@@ -85,7 +85,7 @@ def others_in(gid: int, uid: int) -> bool | None:
 
 
 def user_number(who: str) -> int | None:
-    """Return the number of a user by its name, else `who` as a number; None for an unknown user."""
+    """Return the number of the user with this name, or else `who` as a number; None for an unknown user."""
     try:
         return pwd.getpwnam(who).pw_uid
     except KeyError:
@@ -93,7 +93,7 @@ def user_number(who: str) -> int | None:
 
 
 def group_number(who: str) -> int | None:
-    """Return the number of a group likewise."""
+    """Return the number of a group, as `user_number` does for a user."""
     try:
         return grp.getgrnam(who).gr_gid
     except KeyError:
@@ -106,7 +106,7 @@ def _digits(who: str) -> int | None:
 
 def is_another(number: int, name: str, wanted: int, wanted_name: str, *, mapped: bool) -> bool:
     """Return whether an owner or a group differs from the wanted one. `mapped`: numbers are mapped on this
-    machine (`mapping`). A name is "" where unknown.
+    machine (`mapping`). An unknown name is "".
 
     | the number    | the name                         | mapped | is another |
     |---------------|----------------------------------|--------|------------|
@@ -123,7 +123,7 @@ def is_another(number: int, name: str, wanted: int, wanted_name: str, *, mapped:
 
 
 def mapping(mount: Mount, proc: str | os.PathLike[str] = PROC) -> str:
-    """Explain why numbers on this mount are not those of the file system; "" where nothing shows that.
+    """Explain why numbers on this mount are not those of the file system, or return "" if nothing shows this.
 
     Lustre's nodemap and NFS's idmapd leave no sign on a client.
 
@@ -147,7 +147,7 @@ def mapping(mount: Mount, proc: str | os.PathLike[str] = PROC) -> str:
 
 
 def is_mapped(folder: str | os.PathLike[str], proc: str | os.PathLike[str] = PROC) -> bool:
-    """Return whether numbers are mapped on the mount of a folder, as far as this machine shows."""
+    """Return whether numbers are mapped on the mount of a folder, as far as this machine shows it."""
     return bool(mapping(mount_of(os.path.realpath(folder), proc), proc))
 
 
@@ -176,23 +176,23 @@ def numbers_here(
     return uid, gid
 
 
-# The POSIX ACLs of files and folders, by the kernel's xattrs (linux/xattr.h); `core.posix_acl` has the type.
+# The POSIX ACLs of files and folders. `core.posix_acl` has their type.
 #
-# A list is read and set as a whole. An access ACL that says no more than the nine mode bits is never stored:
-# it reads as None. A default ACL is stored as it was set.
+# A list is read and set as a whole. An access ACL that has no more information than the nine mode bits is
+# never stored, and reads as None. A default ACL is stored as it was set.
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 NFS4 = "system.nfs4_acl"
-# errors of a file system without POSIX ACLs, or mounted without them
+# errors of a file system that has no POSIX ACLs, or is mounted without them
 NONE_KEPT = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 
-# a descriptor or a path; for an O_PATH descriptor its path in /proc/self/fd
+# a descriptor or a path; instead of an O_PATH descriptor, its path in /proc/self/fd
 PathOrFd = int | str | os.PathLike[str]
 
 
 def read_acl(place: PathOrFd, name: str = ACCESS, *, follow: bool = True) -> Acl | None:
-    """Read the access ACL (or by `name` the default) of a file or folder; None: it has none. Raises OSError:
-    of `NONE_KEPT` where ACLs are impossible, EINVAL for a list of another version."""
+    """Read the access ACL of a file or folder, or the default ACL if `name` says so. None if it has none.
+    Raises OSError: one of `NONE_KEPT` if ACLs are impossible, or EINVAL for a list of another version."""
     try:
         raw = os.getxattr(place, name, follow_symlinks=follow)
     except OSError as error:
@@ -211,7 +211,7 @@ def write_acl(place: PathOrFd, acl: Acl, name: str = ACCESS) -> None:
 
 
 def acl_allows(acl: Acl | None, wanted: Acl | None) -> bool:
-    """Return whether the ACL that was read allows groups and named users the same as the wanted one."""
+    """Return whether an ACL that was read gives groups and named users the rights of the wanted ACL."""
     if acl is None or wanted is None:
         return acl is wanted
     return effective(acl) == effective(wanted)
@@ -220,8 +220,8 @@ def acl_allows(acl: Acl | None, wanted: Acl | None) -> bool:
 def judge_acl(folder: str, entries: str, refused: str, mend: str) -> CheckResult:
     """Judge whether a release's ACLs (`entries`, as people write them) can be set on the target.
 
-    `refused`: the answer of `acl_refusal` for `folder`. `mend`: how such a file system gets ACLs, for people
-    (`kinds.Kind.acls`); "": unknown.
+    `refused`: the answer of `acl_refusal` for `folder`. `mend`: the setting that gives such a file system
+    ACLs (`kinds.Kind.acls`), or "" if unknown.
 
     | refused | verdict |
     |---------|---------|
@@ -241,8 +241,8 @@ def judge_acl(folder: str, entries: str, refused: str, mend: str) -> CheckResult
 
 
 def acl_refusal(folder: PathOrFd) -> str:
-    """Explain why POSIX ACLs cannot be set below this folder; "" where reads succeed. On FUSE the kernel
-    answers even for a daemon without ACLs. Raises OSError for other errors."""
+    """Explain why POSIX ACLs cannot be set below this folder, or return "" if reads succeed. On FUSE the
+    kernel answers reads even if the daemon has no ACLs. Raises OSError for other errors."""
     try:
         read_acl(folder)
         os.listxattr(folder)

@@ -1,7 +1,7 @@
-"""Walks a tree in canonical order, by descriptors, following no link.
+"""Walks a tree in canonical order, by descriptors, without following links.
 
-Canonical: in ascending byte order of the paths, a folder counting as its name with "/" after it. `Cursor`
-compares a tree with rows in the same order.
+Canonical means: in ascending byte order of the paths, where a folder counts as its name with "/" after it.
+`Cursor` compares a tree with rows in this order.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FORMAT, _FILE, _BITS = 0o170000, stat.S_IFREG, 0o7777
-# Without the keyword arguments of a named tuple: half its cost.
+# Makes a named tuple without its keyword arguments, for half of the cost.
 _new = tuple.__new__
 
 
 class WalkedPath(NamedTuple):
-    """A file, folder, link or other entry below `data`, by lstat."""
+    """A file, folder, link or other entry below `data`, as lstat shows it."""
 
     path: str
     kind: str  # `file`, `dir`, `link` or `other`
     size: int
-    mtime_ns: int  # as a record can hold it (`nearest_time`)
+    mtime_ns: int  # the modification time as a record stores it (`nearest_time`)
     ctime_ns: int
     mode: int  # permission bits with setuid, setgid, sticky
     uid: int
@@ -42,12 +42,12 @@ class WalkedPath(NamedTuple):
     links: int
 
     def holds(self, path: str) -> bool:
-        """Return whether it is a folder above this path."""
+        """Return whether this is a folder above `path`."""
         return self.kind == "dir" and path.startswith(f"{self.path}/")
 
 
 def kind_of(mode: int) -> str:
-    """Return `WalkedPath.kind` of a `st_mode`."""
+    """Return the `WalkedPath.kind` for an `st_mode`."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -56,16 +56,16 @@ def kind_of(mode: int) -> str:
 
 
 class _Neighbours(NamedTuple):
-    """Consecutive entries of a folder, none a folder and none a link, by lstat."""
+    """Consecutive entries of a folder that are no folders and no links, as lstat shows them."""
 
     paths: list[str]
     looked: Looked
 
 
 def walk(data: Path) -> Iterator[WalkedPath]:
-    """Walk everything below `data`, once, in canonical order: each folder before its content. So the files
-    alone are in the byte order of their paths. Memory and descriptors: see `tree.descend`. An entry that
-    vanishes meanwhile, or a folder that this account may not read, is an error. Raises by
+    """Walk everything below `data` once, in canonical order, with each folder before its content. So the
+    files alone are in the byte order of their paths. Memory and descriptors: see `tree.descend`. An entry
+    that vanishes meanwhile, or a folder that this account may not read, is an error. Raises the errors of
     `errno_map.storage_error`."""
     for walked in _walk(data, None):
         if isinstance(walked, WalkedPath):
@@ -77,8 +77,8 @@ def walk(data: Path) -> Iterator[WalkedPath]:
 def _walk(
     data: Path, unreadable: Callable[[str, OSError], None] | None
 ) -> Iterator[WalkedPath | _Neighbours]:
-    """`walk`, with files many at a time. `unreadable` gets folders that this account may not read; they are
-    left out."""
+    """As `walk`, but with many files at a time. `unreadable` gets folders that this account may not read,
+    which are then left out."""
     path = ""
     try:
         root = os.open(data, _FOLDER)
@@ -115,7 +115,7 @@ def _lstat(folder: int, name: str) -> os.stat_result:
 
 
 def _walked_path(path: str, status: Row) -> WalkedPath:
-    """Make a path from its lstat by `tree.row`."""
+    """Return a path with its lstat from `tree.row`."""
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid = status[:8]
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
     mtime_ns = nearest_time(mtime_ns)
@@ -123,11 +123,11 @@ def _walked_path(path: str, status: Row) -> WalkedPath:
 
 
 class Cursor:
-    """A walk that is compared with the expected paths of files, in the same order."""
+    """A walk that is compared with the expected paths of files, which are in the walk's order."""
 
     def __init__(self, data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> None:
-        """`unreadable` gets a folder that this account may not read, as soon as the walk reaches it. Raises
-        as `walk`, as the methods do."""
+        """`unreadable` gets a folder that this account may not read, as soon as the walk reaches it. This and
+        the methods raise the errors of `walk`."""
         self._walk = _walk(data, unreadable)
         self._run: WalkedPath | _Neighbours | None = None
         self._at = self._size = 0
@@ -136,10 +136,10 @@ class Cursor:
     def against(
         self, paths: Sequence[str], alike: Callable[[Looked, int], bool]
     ) -> Iterator[tuple[int, WalkedPath | None, bool]]:
-        """Yield what needs its own check, as (index of the path whose turn it is, the entry here, whether
-        that has the path's own name). Before a path: entries beside it, and folders that lead to it. In its
-        turn: the entry of its name, None if there is none, or a folder. Left out are runs of files for which
-        `alike`, given their lstat from some index on, returns that all are as expected."""
+        """Yield the entries that need a check, as (index of the current path, the entry, whether the entry
+        has the path's own name). Before a path come other entries beside it, and folders that lead to it.
+        Then comes the entry with its name, or None, or a folder. Runs of files are left out if `alike`, which
+        gets their lstat and the first index, returns that all are as expected."""
         start, most = 0, len(paths)
         while start < len(paths):
             run, at = self._run, self._at
@@ -152,7 +152,7 @@ class Cursor:
                     self._go_on(count)
                     continue
                 if count > 1:
-                    # Find the difference by halves.
+                    # Search the difference by halves.
                     most = count // 2
                     continue
             walked = self._current()
@@ -168,7 +168,7 @@ class Cursor:
                 self._go_on()
 
     def rest(self) -> Iterator[WalkedPath]:
-        """Yield what the walk still has after the last expected path."""
+        """Yield the walk's remaining entries after the last expected path."""
         while (here := self._current()) is not None:
             yield here
             self._go_on()

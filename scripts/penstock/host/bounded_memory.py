@@ -1,11 +1,11 @@
-"""Reads a library's file with bounded memory, whatever the file says of itself.
+"""Lets a library read a file with bounded memory, whatever the file states about itself.
 
-A Parquet file of 50 KB can decode to terabytes, by a dictionary or a shared beginning of names. Neither its
-footer nor its pages say so. So while it is read, this process may take only `MOST` more bytes (RLIMIT_DATA,
-which counts what malloc maps since Linux 4.7): allocations beyond fail, and Arrow raises MemoryError. Arrow
-uses the C library's malloc meanwhile, since mimalloc reserves a gibibyte ahead.
+A Parquet file of 50 KB can decode to terabytes, with a dictionary or a shared beginning of names. Neither its
+footer nor its pages show this. So during the reading, this process may take only `MOST` more bytes. Larger
+allocations fail, and Arrow raises MemoryError. The limit is RLIMIT_DATA, which counts the maps of malloc
+since Linux 4.7. Arrow uses the C library's malloc meanwhile, since mimalloc reserves a gibibyte ahead.
 
-Limits: other threads' allocations share the bound; without /proc or the limit there is none.
+Limits: other threads' allocations share the bound. Without /proc or RLIMIT_DATA memory is not bounded.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST = 192 << 20  # bytes of a batch and its decoding: 65,536 rows with names of a kilobyte take half of it
+MOST = 192 << 20  # bytes for decoding a batch: 65,536 rows with names of a kilobyte take half of them
 _held = threading.RLock()
 _DATA = 5  # field of /proc/self/statm: pages of data
 
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Let allocations beyond `MOST` raise MemoryError inside the block; one thread at a time."""
+    """Let allocations beyond `MOST` raise MemoryError inside the block. For one thread at a time."""
     with _held:
         limits = resource.getrlimit(resource.RLIMIT_DATA)
         pool = pa.default_memory_pool()
@@ -48,7 +48,7 @@ def bounded() -> Iterator[None]:
 
 
 def each(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items, each made inside `bounded`, up to the first None."""
+    """Yield the items up to the first None. Each item is made inside `bounded`."""
     while True:
         with bounded():
             item = next(items, None)

@@ -1,6 +1,6 @@
-"""Runs a command to its end: an argument list, never a shell; a deadline; the C locale. A child process
-started with `dies_with` does not outlive its parent. Also starts the processes that help this one, with a
-socket between them (`wire`).
+"""Runs a command to its end: from an argument list, never a shell; with a deadline; in the C locale. A child
+process started with `dies_with` does not outlive its parent. Also starts helper processes, with which this
+process communicates over a socket (`wire`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def dies_with(parent: int) -> Callable[[], None]:
-    """Return a `preexec_fn` that has the child killed when its parent THREAD dies: use it only in a thread
-    that outlives the child. It calls one C function, found before the fork, and takes no lock."""
+    """Return a `preexec_fn` that has the child killed when its parent THREAD dies. Use it only in a thread
+    that outlives the child. It takes no lock and calls a single C function, looked up before the fork."""
     prctl, kill = _libc.prctl, signal.SIGKILL
 
     def prepare() -> None:
@@ -41,16 +41,16 @@ def dies_with(parent: int) -> Callable[[], None]:
     return prepare
 
 
-# Runs a command to its end: an argument list, never a shell; a deadline; the C locale.
-#
-# A command that is missing, late or failing is an `Answer`, not an error: its caller decides whether it can
-# do without. A vendor's missing command stops no run; a missing ssh-keygen stops a run that has to sign.
+# If a command is missing, late or fails, the result is an `Answer`, not an error. The caller decides whether
+# it can do without. A vendor's missing command stops no run; a missing ssh-keygen stops a run that has to
+# sign.
 
-# Seconds for a command by default. `beegfs-check-servers` takes 3 s for each kind of server with one away (6
-# tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
+# Default seconds for a command. `beegfs-check-servers` takes 3 s for each kind of server of which any is away
+# (6 tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
 DEADLINE = 12.0
-# Environment variables for every command: they find the file system and log in to it. Others could change the
-# form of the output (`BEEGFS_COLUMNS`), or are secrets of a source; a caller adds what its command needs.
+# Environment variables for every command, with which it finds the file system and logs in to it. Others could
+# change the form of the output (`BEEGFS_COLUMNS`), or are secrets of a source. A caller adds those that its
+# command needs.
 KEPT = (
     "PATH", "HOME", "USER", "LOGNAME", "TZ", "SSL_CERT_FILE",
     "BEEGFS_MGMTD_ADDR", "BEEGFS_TLS_DISABLE", "BEEGFS_TLS_CERT_FILE", "BEEGFS_AUTH_FILE",
@@ -63,12 +63,12 @@ class Answer(NamedTuple):
     """The result of a command."""
 
     argv: tuple[str, ...]
-    # exit status, negative for a signal; None: it did not run, or did not end in time
+    # exit status, negative for a signal; None if the command did not run, or did not end in time
     code: int | None = None
     out: str = ""
     err: str = ""
-    # Why there is no exit status, or "": `not there: ` and the system's words if it could not be started, `no
-    # answer within 12 s`, or that the budget had no time left.
+    # Why there is no exit status, or "": `not there: ` and the system's message if it could not be started;
+    # `no answer within 12 s`; or that the budget had no time left.
     why: str = ""
 
     @property
@@ -83,14 +83,14 @@ class Answer(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The command's own words on a line, printable, with secrets masked; or why there are none."""
+        """The command's own output on a line, printable, with secrets masked; or why there is none."""
         lines = (self.err.strip() or self.out.strip()).splitlines()
         said = "; ".join(line.strip() for line in lines if line.strip())
         return self.why or printable(masked_words(said)[:SHOWN]) or f"exit status {self.code}"
 
 
 class TimeBudget:
-    """Seconds that several commands may take together, from its creation. No command starts after them."""
+    """Seconds for several commands together, counted from its creation. Afterwards no command starts."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -100,7 +100,7 @@ class TimeBudget:
 
 
 def present(program: str) -> bool:
-    """Return whether PATH has this program."""
+    """Return whether this program is on PATH."""
     return shutil.which(program) is not None
 
 
@@ -118,7 +118,7 @@ def run(
 
     A process that survives SIGKILL, since it hangs in the kernel, is left behind after another second.
     `more`: further environment variables. `given`: its standard input. `inherited`: open files that it gets
-    under the same numbers. Not `heard`: its output is not read. Never raises OSError.
+    with unchanged numbers. `heard`: whether its output is read. Never raises OSError.
     """
     command = tuple(argv)
     allowed = waits.within(deadline if budget is None else min(deadline, budget.left()))
@@ -126,7 +126,7 @@ def run(
         return Answer(command, why="not asked: the commands before it took all of the time")
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {"LC_ALL": "C", **more}
     try:
-        # Not a `with`: at its end a process that hangs in the kernel would be waited for.
+        # No `with`, since its end would wait for a process that hangs in the kernel.
         child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE if given else subprocess.DEVNULL,
@@ -165,9 +165,9 @@ _QUIET = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # signals that are bloc
 def start_helper(
     module: str, *inherited: int, options: tuple[int, ...] = ()
 ) -> tuple[subprocess.Popen[bytes], Channel]:
-    """Start a process that runs `module`; it must end when its socket ends. Its arguments are the descriptors
-    of its socket and `inherited`, and `options`. Signals of a terminal or of SLURM are blocked in it, so that
-    the parent alone decides; SIGKILL to the group ends all. Raises OSError."""
+    """Start a process that runs `module`, which must end when its socket is closed. Its arguments are the
+    descriptors of its socket and `inherited`, and `options`. It blocks signals of a terminal or of SLURM, so
+    that only the parent decides. SIGKILL to the group ends all processes. Raises OSError."""
     ours, theirs = socket.socketpair()
     passed = (theirs.fileno(), *inherited)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _QUIET)

@@ -1,5 +1,5 @@
-"""How often a lock's holder shows that it lives, and which silence means that it does not. A heartbeat is the
-touch of a file on the target.
+"""How often a lock's holder shows that it is still running, and after what time without a sign it counts as
+dead. A heartbeat is the touch of a file on the target.
 
 The environment variable `PENSTOCK_TEST_HEARTBEAT`, seconds, scales all these times in tests
 (CONTRIBUTING.md).
@@ -18,7 +18,7 @@ from penstock.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-TESTED = "PENSTOCK_TEST_HEARTBEAT"  # for tests only: seconds of `HEARTBEAT`, in the environment
+TESTED = "PENSTOCK_TEST_HEARTBEAT"  # environment variable with the seconds of `HEARTBEAT`, only for tests
 
 
 def _heartbeat() -> float:
@@ -34,9 +34,9 @@ def _heartbeat() -> float:
     return seconds
 
 
-HEARTBEAT = _heartbeat()  # seconds between two touches of the lock file: 10, but in tests
-PATIENCE = 12 * HEARTBEAT  # seconds that a heartbeat must be seen unchanged: 120
-SHORT = 3 * HEARTBEAT  # as PATIENCE, if the scheduler says that the holder's job has ended: 30
+HEARTBEAT = _heartbeat()  # seconds between two touches of the lock file: 10, except in tests
+PATIENCE = 12 * HEARTBEAT  # seconds without a heartbeat after which the holder counts as dead: 120
+SHORT = 3 * HEARTBEAT  # PATIENCE if the scheduler reports that the holder's job has ended: 30
 
 
 @contextlib.contextmanager
@@ -63,10 +63,10 @@ def stands_still(
     pause: Callable[[float], None],
     moved: Callable[[], bool],
 ) -> bool:
-    """Return whether `moved`, called at least twice a heartbeat, stays false for `patience` seconds of this
-    process's clock. `pause(seconds)` waits between two calls, and may raise to give up. A call of `moved`
-    that takes longer than a heartbeat restarts the wait: servers that are away (BeeGFS waits 600 s for them)
-    delay the watched heartbeat, too."""
+    """Return whether `moved` stays false for `patience` seconds of this process's clock. It is called at
+    least twice in a heartbeat. `pause(seconds)` waits between two calls, and may raise to give up. A call of
+    `moved` that takes longer than a heartbeat restarts the wait: unresponsive servers (BeeGFS waits 600 s for
+    them) delay the watched heartbeat, too."""
     still = 0.0
     while still < patience:
         began = time.monotonic()

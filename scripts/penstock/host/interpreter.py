@@ -1,22 +1,22 @@
 """Starts Python isolated from the user's surroundings.
 
-A module of the working directory or of PYTHONPATH (a `yaml.py`) would be imported in place of the real one:
-in a shared folder that is somebody else's code. The user's locale would decide how names are encoded. So
-every process runs isolated and in Python's UTF-8 mode. Penstock starts its processes so (`command`); the
-first one, which a person starts, replaces itself where its surroundings differ (`isolate`).
+A module in the working directory or on PYTHONPATH (a `yaml.py`) would be imported in place of the real
+module. In a shared folder that is somebody else's code. The user's locale would decide how names are encoded.
+So every process runs isolated and in Python's UTF-8 mode. Penstock starts its own processes in this way
+(`command`). The first process, which a person starts, replaces itself if it is not isolated (`isolate`).
 
-Only `sys` and `os` are imported here: any other module might already be the wrong one.
+Only `sys` and `os` are imported here, since any other module might already be a foreign one.
 """
 
 import os
 import sys
 
-# Without PYTHON* variables, the working directory on the module path, and the user's site-packages; names and
-# arguments in UTF-8, whatever the locale.
+# Options for an interpreter without PYTHON* variables, without the working directory on the module path, and
+# without the user's site-packages. Names and arguments are in UTF-8, whatever the locale.
 ISOLATED = ("-I", "-X", "utf8")
-# The same with the user's site-packages, for an installation by `pip install --user`.
+# Options that also allow the user's site-packages, for an installation by `pip install --user`.
 WITH_USER_SITE = ("-E", "-P", "-X", "utf8")
-# Python's variables that change no import and no result; the effect of UTF8 is checked separately.
+# Python's variables that change no import and no result. The effect of PYTHONUTF8 is checked separately.
 HARMLESS = frozenset(
     f"PYTHON{name}"
     for name in (
@@ -33,8 +33,8 @@ CANNOT_START = 3
 
 
 def isolated(python: str | None = None) -> list[str]:
-    """Return the words that start this interpreter isolated, or `python`, another one (`cluster.python`),
-    without its user's site-packages."""
+    """Return the words that start this interpreter isolated. If `python` is given (`cluster.python`), start
+    that interpreter, without its user's site-packages."""
     return [python or sys.executable, *(WITH_USER_SITE if not python and _installed_by_user() else ISOLATED)]
 
 
@@ -44,19 +44,19 @@ def command(module: str, python: str | None = None) -> list[str]:
 
 
 def isolate() -> None:
-    """Return if this process is isolated as by `command`; else replace it by one that is (some 20 ms). Call
-    it before anything but `sys` and `os` is imported. Ends the process with status 3 if penstock is installed
-    on PYTHONPATH alone, which cannot be separated from what else is there."""
+    """Return if this process is isolated as with `command`, or else replace it by an isolated process (some
+    20 ms). Call this before anything except `sys` and `os` is imported. Ends the process with status 3 if
+    penstock is only on PYTHONPATH, since it cannot be separated from the other modules there."""
     if sys.flags.ignore_environment and sys.flags.safe_path and sys.flags.utf8_mode:
         return
     if not sys.flags.safe_path:
-        del sys.path[0]  # the working directory, or that of the script
+        del sys.path[0]  # the working directory, or the script's folder
     obeyed = any(name.startswith("PYTHON") and name not in HARMLESS for name in os.environ)
     utf8 = sys.flags.utf8_mode or sys.getfilesystemencoding() == "utf-8"
     if utf8 and not obeyed and _installed_by_user() == _user_site_used():
         return
     _refuse_on_pythonpath()
-    # As bytes: arguments that the locale could not decode arrive unchanged.
+    # Arguments are passed as bytes, so that those that the locale could not decode arrive unchanged.
     os.execv(sys.executable, [*map(os.fsencode, [*command("penstock"), *sys.argv[1:]])])  # noqa: S606
 
 

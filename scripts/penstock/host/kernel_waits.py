@@ -1,8 +1,8 @@
-"""Names the file system that a call waits for in the kernel, as a network mount whose server is away.
+"""Reports the file system for which a call waits in the kernel, such as a network mount whose server is away.
 
 No signal ends such a call, and no handler runs while the main thread is in it. So a thread reads
-`/proc/self/task`: a call that is the same twice, without a read or write in between, waits. The kernel states
-a call's arguments: the path among them, or a descriptor's, is named; of a name below a descriptor the folder.
+`/proc/self/task`. A call waits if it is found unchanged twice, without a read or write in between. Of the
+call's arguments it reports the path, or a descriptor's path (its folder, if a name below it is meant).
 
 | the thread's state              | its call is on                  | named                                 |
 |---------------------------------|---------------------------------|---------------------------------------|
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 LOOK = 10.0  # seconds between two readings
 AGAIN = 60.0  # seconds between two messages of the same call
-LONGEST = 4096  # bytes of a path
+LONGEST = 4096  # most bytes of a path
 _TASKS = "/proc/self/task"
-_OF_FUSE = "user_id="  # in the options of each FUSE mount, and of no other
+_OF_FUSE = "user_id="  # an option of each FUSE mount and of no other mount
 _FEW = 1 << 20  # smaller arguments are descriptors, larger ones addresses
 _HERE = 0xFFFFFF9C  # AT_FDCWD, as 32 bits: the path is relative to the working directory
 
@@ -37,14 +37,14 @@ _HERE = 0xFFFFFF9C  # AT_FDCWD, as 32 bits: the path is relative to the working 
 class KernelCall(NamedTuple):
     """A thread's call in the kernel."""
 
-    line: str  # of `syscall` (proc(5)): number, arguments, stack and instruction pointer
-    calls: list[str]  # counts of reads and writes so far: a loop repeats the same calls
+    line: str  # line of `syscall` (proc(5)): number, arguments, stack and instruction pointer
+    calls: list[str]  # counts of reads and writes so far, since a loop may repeat identical calls
 
 
 @contextlib.contextmanager
 def watched(say: Callable[[str], None]) -> Iterator[None]:
-    """Call `say`, from a separate thread, about each call inside the block that waits longer than LOOK
-    seconds; again every AGAIN seconds."""
+    """Call `say`, from a separate thread, about each system call inside the block that waits longer than LOOK
+    seconds. Repeat this every AGAIN seconds."""
     ended = threading.Event()
     threading.Thread(target=_watch, args=(say, ended), name="kernel waits", daemon=True).start()
     try:
@@ -54,7 +54,7 @@ def watched(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _watch(say: Callable[[str], None], ended: threading.Event) -> None:
-    waiting: dict[str, tuple[KernelCall, float, float]] = {}  # by thread; since when, and when it is named
+    waiting: dict[str, tuple[KernelCall, float, float]] = {}  # by thread; start, and time of the next message
     while not ended.wait(LOOK):
         now, before, waiting = time.monotonic(), waiting, {}
         for task in os.listdir(_TASKS):
@@ -77,10 +77,10 @@ def _call(task: str) -> tuple[KernelCall, str]:
 
 
 def _path(line: str) -> str:
-    """Return the path of a call; "": none shows. Raises OSError."""
+    """Return the path of a call, or "" if none is visible. Raises OSError."""
     words = line.split()
     if len(words) < 3:
-        return ""  # it runs
+        return ""  # the thread is not in a call
     first, second = (int(word, 16) for word in words[1:3])
     if first & 0xFFFFFFFF == _HERE:
         name = _text(second)

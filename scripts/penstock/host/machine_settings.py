@@ -1,6 +1,5 @@
-"""The shape and the settings of this machine: sockets, cores, NUMA nodes and network devices; the kernel's
-parameters and command line; files of `name = value` lines, such as SLURM's cgroup.conf. Nothing is ever
-written.
+"""The hardware and the settings of this machine: sockets, cores, NUMA nodes and network devices; the kernel's
+parameters and command line; files of `name = value` lines, such as SLURM's cgroup.conf. Only reads.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def setting(path: Path, name: str) -> FileValue:
-    """Return the last value of this name, in any case; `#` begins a comment. Never raises."""
+    """Return the last value of this name, which is not case-sensitive. `#` begins a comment. Never raises."""
     shown = printable(str(path))
     try:
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -38,8 +37,8 @@ def setting(path: Path, name: str) -> FileValue:
     return FileValue(shown, last)
 
 
-# The shape of this machine: sockets, cores, siblings, NUMA nodes, caches of level 3, network devices. From
-# /sys, or from `lscpu -J -e` where /sys lacks it (some containers). Preflight compares WEKA's cores with
+# The hardware of this machine: sockets, cores, siblings, NUMA nodes, caches of level 3, network devices. Read
+# from /sys, or from `lscpu -J -e` if /sys lacks them (some containers). Preflight compares WEKA's cores with
 # SLURM's.
 
 SYS = "/sys"
@@ -47,7 +46,7 @@ LSCPU = ("lscpu", "-J", "-e")  # the command whose output `from_lscpu` reads
 
 
 def read_topology(sys: str | os.PathLike[str] = SYS) -> Machine:
-    """Return the machine by /sys, as any account may read it. What /sys lacks is empty."""
+    """Return the machine as /sys describes it to any account. Fields that /sys lacks are empty."""
     folder = Path(sys, "devices/system/cpu")
     online = _list(folder / "online")
     cores: dict[Hashable, list[int]] = {}
@@ -69,7 +68,7 @@ def read_topology(sys: str | os.PathLike[str] = SYS) -> Machine:
 
 
 def from_lscpu(out: str, nics: Iterable[Nic] = ()) -> Machine:
-    """Return the machine by the output of `LSCPU`, with these network devices; empty for any other text."""
+    """Return the machine from the output of `LSCPU`, with these network devices; empty for any other text."""
     try:
         rows = json.loads(out)["cpus"]
         cores: dict[Hashable, list[int]] = {}
@@ -103,7 +102,7 @@ def from_lscpu(out: str, nics: Iterable[Nic] = ()) -> Machine:
 
 
 def _numa_nodes(sys: str | os.PathLike[str]) -> dict[int, frozenset[int]]:
-    """Return the CPUs of each node that has any, by its number, ascending; {}: not known."""
+    """Return the CPUs of each NUMA node that has any, by ascending number; {} if not known."""
     folder = f"{sys}/devices/system/node"
     try:
         names = os.listdir(folder)
@@ -147,7 +146,7 @@ def _nics(sys: str | os.PathLike[str]) -> tuple[Nic, ...]:
 
 
 def network_speed(sys: str | os.PathLike[str] = SYS) -> float | None:
-    """Return bytes a second of the fastest active network device; None: not stated, as if virtual."""
+    """Return bytes a second of the fastest active network device; None if not stated (virtual devices)."""
     speeds = [_number(Path(sys, "class/net", nic.name, "speed")) for nic in _nics(sys)]
     megabits = max((speed for speed in speeds if speed), default=-1)
     return megabits * 1e6 / 8 if megabits > 0 else None
@@ -180,16 +179,16 @@ def _folder_entries(folder: Path) -> list[str]:
 
 # Compares kernel parameters and the kernel's command line with vendors' recommendations for moving data.
 #
-# Each table names its source; docs/host-tuning.md has the sources' further advice. The two tables of kernel
-# parameters contradict each other in part: a person chooses one.
+# Each table states its source, and docs/host-tuning.md has the sources' further advice. The two tables of
+# kernel parameters contradict each other in part, so a person chooses one of them.
 
 
 class SysctlProfile(NamedTuple):
     """A vendor's table of kernel parameters."""
 
     name: str
-    source: str  # of the table, for people
-    values: Mapping[str, str]  # by the names of sysctl(8); several numbers are separated by one blank
+    source: str  # readable source of the table
+    values: Mapping[str, str]  # values by sysctl(8)'s names; several numbers are separated by a blank
 
 
 PROFILES = {
@@ -251,7 +250,7 @@ def drop_in_path(profile: SysctlProfile) -> str:
 
 
 def drop_in(profile: SysctlProfile, results: list[CheckResult]) -> str:
-    """Return the profile for /etc/sysctl.d, without names that this kernel lacks; "": all is as wanted."""
+    """Return the profile for /etc/sysctl.d, without names that this kernel lacks; "" if nothing differs."""
     if all(result.verdict == "ok" for result in results):
         return ""
     here = [result for result in results if result.verdict != "note"]
@@ -262,8 +261,8 @@ def drop_in(profile: SysctlProfile, results: list[CheckResult]) -> str:
 
 
 def kernel_results(proc: Root = PROC, sys: Root = SYS) -> list[CheckResult]:
-    """Check what WEKA and Lenovo recommend for hosts with WEKA's client, beside sysctl. The results are notes
-    only: other clients and uses want other settings."""
+    """Check settings, beside sysctl, that WEKA and Lenovo recommend for hosts with WEKA's client. The results
+    are only notes, since other clients and uses need other settings."""
     return [_numa_balancing(proc), _iommu(proc, sys), _threads(sys)]
 
 
@@ -335,7 +334,7 @@ def _option(proc: Root, name: str) -> str:
 
 
 def _text(path: Path) -> str | None:
-    """Return a small file's words, separated by one blank; None: unreadable."""
+    """Return a small file's words, separated by single blanks, or None if it is unreadable."""
     try:
         return printable(" ".join(path.read_text(encoding="utf-8", errors="surrogateescape").split()))
     except OSError:

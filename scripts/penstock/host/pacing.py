@@ -1,6 +1,6 @@
-"""The one limiter: bytes and requests of the source, and metadata operations of the target, at a rate that
-may change at any moment; and the pages of memory that an element shares with its workers, where it keeps its
-stores.
+"""The only limiter. It paces bytes and requests at the source, and metadata operations on the target, at a
+rate that may change at any moment. Its stores, which count how many of these may be used now, are in pages of
+memory that an element shares with its workers.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-# A few pages of memory that an element (the parent) shares with all its workers: counters, rates, the stores
-# of `pacing`.
+# The pages of memory that an element (the parent) shares with all its workers: counters, rates and stores.
 #
-# Every stream, a worker's thread that handles one file at a time, adds to its own slot. So the parent sees
-# bytes move within a large object without a lock. The parent sets the rates: of the target's metadata
-# operations, and of the element's share of the network link.
+# A stream is a worker's thread, which handles one file at a time. Each stream adds its bytes to its own slot.
+# So the parent sees progress within a large object without a lock. The parent sets two rates: that of
+# metadata operations on the target, and that of the element's share of the network link.
 
-SLOTS = 4096  # counters of bytes: one for each stream of all living workers
+SLOTS = 4096  # number of counters of bytes: one for each stream of all running workers
 _WORD = 8
 _OPS_AT = SLOTS * _WORD
 _ALLOWANCE_AT = _OPS_AT + _WORD
-STORES_AT = _ALLOWANCE_AT + 3 * _WORD  # where the three stores of `host.pacing` begin
+STORES_AT = _ALLOWANCE_AT + 3 * _WORD  # byte at which the three stores begin
 STORE_BYTES = 4 * _WORD
 _PAUSED_AT = STORES_AT + 3 * STORE_BYTES
 SIZE = SLOTS * _WORD + mmap.PAGESIZE
 
 
 class SharedMemory:
-    """A new mapping of the parent (`fd` None), or the parent's, by a worker's inherited descriptor."""
+    """A new mapping made by the parent (`fd` is None), or the parent's mapping opened in a worker, through
+    the descriptor `fd` that it inherited."""
 
     def __init__(self, fd: int | None = None) -> None:
         if fd is None:
@@ -47,19 +47,19 @@ class SharedMemory:
         self.memory = mmap.mmap(fd, SIZE)
         self._view = memoryview(self.memory)
         self.counters = self._view[:_OPS_AT].cast("q")
-        # Casts store and load in one CPU instruction: `pack_into` writes zeros before the value, which a
-        # reading worker would see.
+        # Casts store and load in a single CPU instruction. `pack_into` first writes zeros, which a reading
+        # worker would see.
         self._ops = self._view[_OPS_AT : _OPS_AT + _WORD].cast("d")
         self._allowance = self._view[_ALLOWANCE_AT:STORES_AT].cast("d")
         self._paused = self._view[_PAUSED_AT : _PAUSED_AT + _WORD].cast("d")
         self._retired = 0
 
     def total(self) -> int:
-        """Return the bytes that all streams have moved, without those of failed attempts."""
+        """Return the bytes that all streams have moved, except those of failed attempts."""
         return self._retired + sum(self.counters)
 
     def retire(self, slots: range) -> None:
-        """Free the slots of a worker that ended; its bytes stay in `total`."""
+        """Free the slots of a worker that ended. Its bytes stay in `total`."""
         for slot in slots:
             self._retired += self.counters[slot]
             self.counters[slot] = 0
@@ -71,7 +71,7 @@ class SharedMemory:
 
     @property
     def ops(self) -> float:
-        """Metadata operations a second that all workers may make together; the parent sets it."""
+        """Metadata operations a second that all workers together may make. The parent sets this."""
         return self._ops[0]
 
     @ops.setter
@@ -92,7 +92,7 @@ class SharedMemory:
 
     @property
     def paused(self) -> bool:
-        """Whether the workers are to rest before the next row or block; the parent sets it."""
+        """Whether the workers are to pause before the next row or block. The parent sets this."""
         return bool(self._paused[0])
 
     @paused.setter
@@ -109,56 +109,55 @@ class SharedMemory:
         os.close(self.fd)
 
 
-# The only limiter: bytes and requests at the source, and metadata operations on the target, at a rate that
-# may change at any moment.
+# The limiter.
 #
-# The rate of bytes is `engine.limit`, or the element's share of a network link. One thread of the parent
-# writes the share's `Allowance` into the workers' shared memory whenever it changes. So workers stop using
-# what was given back even while another thread hangs in a file system. An allowance ends at `until`: without
-# a later one workers stop reading, even if that thread itself hangs.
+# The rate of bytes is `engine.limit`, or the element's share of a network link. A thread of the parent writes
+# the share's `Allowance` into the workers' shared memory whenever it changes. So workers stop using a rate
+# that was given back even while another thread hangs in a file system. An allowance ends at `until`. Without
+# a new allowance workers then stop reading, even if the writing thread itself hangs.
 
-# Seconds' worth that may be taken at once after a pause; more is lost. So nothing is made up for after the
-# machine has delayed all takers.
+# A store is never filled with more than the amount of this many seconds. So after a pause, or a delay of all
+# takers by the machine, lost time is not made up for.
 BURST = 0.05
-LOOK = 0.2  # seconds between a waiting taker's checks of the pace
+LOOK = 0.2  # most seconds between a waiting taker's checks of the rate
 SHORTEST = 0.0005  # least seconds between two attempts
-BYTES, REQUESTS, OPERATIONS = 0, 1, 2  # the stores, by what they count
-# Seconds after which a waiting taker precedes later ones: servers close a connection that is not read for a
-# minute.
+BYTES, REQUESTS, OPERATIONS = 0, 1, 2  # numbers of the stores
+# Seconds after which a waiting taker precedes later takers, because servers close a connection that is not
+# read for a minute.
 PATIENT = 10.0
 _STORE = Struct("=4d")
 
 
 class Allowance(NamedTuple):
-    """What an element may read from its source now."""
+    """The rates at which an element may read from its source now."""
 
-    rate: float  # bytes a second; 0: nothing, infinite: no cap
+    rate: float  # bytes a second; 0 allows nothing, infinity is no cap
     requests: float  # requests a second; likewise
-    until: float  # by `clock`
-    most: float = math.inf  # bytes a second that it would get if all others ended
+    until: float  # end of the allowance, on `clock`
+    most: float = math.inf  # bytes a second that the element would get if all others ended
 
 
 class Allowances(Protocol):
-    """An element's share of a network link, as its engine sees it. It is `jobs.bandwidth.LinkShare`,
-    which the engine, a lower layer, cannot import."""
+    """An element's share of a network link, as its engine sees it. The implementation is
+    `jobs.bandwidth.LinkShare`, which the engine, a lower layer, cannot import."""
 
     def __call__(self) -> Allowance:
         """Return the allowance now. Raises FailedError if the share has ended for good."""
 
     def hand_to(self, write: Callable[[Allowance], None] | None) -> None:
-        """Call `write` with the allowance at once and on each change, from any thread. None: stop; on return
-        no call is under way."""
+        """Call `write` with the allowance at once and on each change, from any thread. If `write` is None,
+        stop the calls; on return no call is under way."""
 
 
 def clock() -> float:
-    """Return this machine's seconds, the same for all its processes, including time asleep."""
+    """Return this machine's clock in seconds. All its processes share it, and it counts time asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def allowed_rate(
     shared_memory: SharedMemory, store: int, limit: int | None = None, now: Callable[[], float] = clock
 ) -> Callable[[], float]:
-    """Return a function of the share's rate of bytes or requests, at most `limit`."""
+    """Return a function that returns the share's rate of bytes or requests, at most `limit`."""
     most = math.inf if limit is None else limit
 
     def rate() -> float:
@@ -169,15 +168,15 @@ def allowed_rate(
 
 
 class Pace:
-    """One of the stores, for all workers of an element.
+    """Access to a store, which all workers of an element share.
 
-    A store fills at the rate, up to BURST seconds' worth. A taker that finds it at 0 or more takes all that
-    it wants, so that the store may become negative; the others wait, in no order. After PATIENT seconds a
-    waiting taker claims precedence in the store: later takers leave the content to it, as long as it repeats
-    the claim every LOOK seconds. Over any window at most the rate times the window, BURST seconds' worth and
-    a single taking pass, even when the machine delays takers.
+    A store fills at the rate, up to the amount of BURST seconds. A taker that finds it at 0 or more takes all
+    that it wants, so that the store may become negative. The others wait, in no order. After PATIENT seconds
+    a waiting taker claims precedence in the store. Later takers leave the content to it, as long as it
+    repeats the claim every LOOK seconds. In any period at most these pass, even if the machine delays takers:
+    the rate times the period, the amount of BURST seconds, and a single taking.
 
-    The obvious way, a line in which each taker books its turn, fails where many takers come late, as on an
+    The obvious solution, a queue in which each taker books its turn, fails if many takers come late, as on an
     overloaded machine: they all proceed at once. With 40 MB/s among four engines and a load of 17 on two CPUs
     that was up to 28 % too much in a second.
     """
@@ -190,8 +189,8 @@ class Pace:
         wait: Callable[[float], object],
         now: Callable[[], float] = clock,
     ) -> None:
-        """`rate`: a second, as of now; 0: nothing, infinite: no bound; called by one thread at a time.
-        `wait`: true when the engine stops."""
+        """`rate` returns the current rate a second (0: nothing, infinite: no bound). One thread at a time
+        calls it. `wait` waits, and returns true when the engine stops."""
         self._shared_memory, self._rate, self._wait, self._clock = shared_memory, rate, wait, now
         self._lock, self._at = Lock(), STORES_AT + store * STORE_BYTES
 
@@ -218,7 +217,7 @@ class Pace:
                 stored, since, first, said = _STORE.unpack_from(self._shared_memory.memory, self._at)
                 now = self._clock()
                 stored = min(BURST * rate, stored + rate * max(0.0, now - since))
-                # A worker that died while it waited says nothing any more.
+                # A worker that died while it waited does not repeat its claim.
                 others = 0.0 < first < came and now - said <= 2 * LOOK
                 free = rate > 0 and stored >= 0 and not others
                 if free and first == came:
@@ -231,13 +230,13 @@ class Pace:
                 self._release()
         if free:
             return 0.0
-        # Not all at the same moment: by the digits of the clock.
+        # The clock's digits vary the wait, so that not all takers come at the same moment.
         if others:
             return LOOK
         return max(SHORTEST, -stored / rate if rate > 0 else LOOK) + BURST / 2 * (now * 1e4 % 1)
 
     def _hold(self) -> None:
-        # The file lock is between processes, the other between this one's threads.
+        # The file lock works between processes, the other lock between this process's threads.
         fcntl.lockf(self._shared_memory.fd, fcntl.LOCK_EX, STORE_BYTES, self._at)
 
     def _release(self) -> None:
@@ -246,8 +245,8 @@ class Pace:
 
 @contextlib.contextmanager
 def spending(rate: Callable[[], float], wait: Callable[[float], object]) -> Iterator[Callable[[int], None]]:
-    """Provide a function that waits until n more metadata operations may be made, at `rate` a second of all
-    threads together; `wait` as for `Pace`."""
+    """Provide a function that waits until n more metadata operations may be made. All threads together make
+    `rate` of them a second. `wait` as for `Pace`."""
     shared_memory = SharedMemory()
     try:
         yield Pace(shared_memory, OPERATIONS, rate, wait).take

@@ -1,7 +1,7 @@
-"""What the kernel says of processes, and of the mounts that this process sees.
+"""Reads the kernel's facts about processes, and about the mounts that this process sees.
 
-Reads /proc alone. Only `nearest` and `first_on_way` make calls to file systems, which wait where a server is
-away. `proc` is the folder to read in place of /proc: tests give one of their own.
+Reads only /proc. `nearest` and `first_on_way` also make calls to file systems, which wait if a server is
+away. `proc` is the folder to read in place of /proc; tests pass a folder of their own.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ Root = str | os.PathLike[str]  # a folder in place of /proc, /sys or /, for test
 
 
 class ProcessStat(NamedTuple):
-    """A line of /proc/<pid>/stat, as far as it is used."""
+    """The fields of /proc/<pid>/stat that are used here."""
 
     pid: int
-    name: str  # first 15 bytes of the program's name, which may hold blanks and brackets
+    name: str  # first 15 bytes of the program's name, which may contain blanks and brackets
     state: str  # a letter: `R`, `S`, `D`, `Z`, ...
     parent: int
     ticks: int  # CPU time in user and kernel mode: clock ticks of 1/SC_CLK_TCK s
-    start: str  # in ticks since boot: differs when a process number is reused
+    start: str  # start in ticks since boot, which differs if a process number is reused
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended. A zombie has: its parent has yet to collect the exit status."""
+        """Whether the process has ended. A zombie has ended: its parent must only collect its status."""
         return self.state in "ZX"
 
 
 def process_stat(pid: int | str, proc: Root = PROC) -> ProcessStat | None:
-    """Return the stat of a process (`self`: this one). None: it does not exist, is hidden from this account
-    (`hidepid`), or its line is incomplete."""
+    """Return the stat of a process (`self`: this process). None if it does not exist or is hidden from this
+    account (`hidepid`), or if the line is incomplete."""
     try:
         with open(f"{proc}/{pid}/stat", "rb") as stream:
             head, _, tail = stream.read().rpartition(b")")
@@ -57,8 +57,8 @@ def process_stat(pid: int | str, proc: Root = PROC) -> ProcessStat | None:
 
 
 def children(pid: int, proc: Root = PROC) -> list[ProcessStat]:
-    """Return the living children of a process, by `task/<thread>/children` where the kernel has it
-    (CONFIG_PROC_CHILDREN), else by reading every process."""
+    """Return the running children of a process. Read `task/<thread>/children` if the kernel has it
+    (CONFIG_PROC_CHILDREN), or else every process."""
     names: list[str] = []
     try:
         for thread in os.listdir(f"{proc}/{pid}/task"):
@@ -74,7 +74,7 @@ def children(pid: int, proc: Root = PROC) -> list[ProcessStat]:
 
 
 def peak_memory(pid: int | str, proc: Root = PROC) -> int:
-    """Return the most resident bytes of a process since its last exec (VmHWM); 0: not known."""
+    """Return the peak of a process's resident bytes since its last exec (VmHWM); 0 if not known."""
     try:
         with open(f"{proc}/{pid}/status", errors="replace") as stream:
             line = next((text for text in stream if text.startswith("VmHWM:")), "")
@@ -84,7 +84,7 @@ def peak_memory(pid: int | str, proc: Root = PROC) -> int:
 
 
 def umask(proc: Root = PROC) -> int | None:
-    """Return this process's umask, or None. Not by setting it: other threads may create files now."""
+    """Return this process's umask, or None. Does not set it, since other threads may be creating files."""
     try:
         with open(f"{proc}/self/status", encoding="ascii", errors="replace") as stream:
             return next((int(line.split()[1], 8) for line in stream if line.startswith("Umask:")), None)
@@ -96,18 +96,18 @@ MOST_LINKS = 40  # symbolic links that the kernel follows on the way to a file (
 
 
 class Mount(NamedTuple):
-    """A line of the file. Every field is empty if no mount is found."""
+    """A line of /proc/self/mountinfo. Every field is empty if no mount is found."""
 
-    number: str = ""  # of its device: `8:1`
+    number: str = ""  # number of its device: `8:1`
     point: str = ""
-    type: str = ""  # as mount(8) knows it: `ext4`, `nfs4`, `fuse.sshfs`
-    options: str = ""  # of the mount, then of the file system
+    type: str = ""  # type as mount(8) writes it: `ext4`, `nfs4`, `fuse.sshfs`
+    options: str = ""  # options of the mount, then those of the file system
     device: str = ""
     # the folder of the file system that `point` shows, from its own root: `/`, or a bind mount's folder
     root: str = ""
 
     def inside(self, path: str) -> str | None:
-        """Return where a real path lies in the file system, from its own root; None: not below `point`."""
+        """Return a real path's place in the file system, from its own root; None if not below `point`."""
         point = self.point.rstrip("/")
         if path != self.point and not path.startswith(f"{point}/"):
             return None
@@ -115,13 +115,13 @@ class Mount(NamedTuple):
 
     @property
     def values(self) -> dict[str, tuple[str, ...]]:
-        """The values of each option, in order; () for one without a value (`ro`)."""
+        """The values of each option, in order; () for an option without a value (`ro`)."""
         return option_values(self.options)
 
 
 def option_values(options: str) -> dict[str, tuple[str, ...]]:
-    """Return the values of each option in a list with commas. An option may stand twice (`core=3,core=4`); a
-    value may have commas between double quotes (`context="...:c1,c2"`)."""
+    """Return the values of each option in a list with commas. An option may appear twice (`core=3,core=4`).
+    A value in double quotes may contain commas (`context="...:c1,c2"`)."""
     values: dict[str, tuple[str, ...]] = {}
     for option in re.findall(r'(?:[^,"]|"[^"]*"?)+', options):
         name, equals, value = option.partition("=")
@@ -130,7 +130,7 @@ def option_values(options: str) -> dict[str, tuple[str, ...]]:
 
 
 def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
-    """Return all mounts in the order of mounting; []: unreadable. Torn lines are left out."""
+    """Return all mounts in the order of mounting, or [] if unreadable. Torn lines are left out."""
     try:
         with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape", newline="") as stream:
             lines = stream.read().split("\n")
@@ -153,8 +153,8 @@ def mount_of(path: str, proc: str | os.PathLike[str] = PROC) -> Mount:
 
 
 def holding(path: str, among: Iterable[Mount]) -> Mount:
-    """Return the mount that holds a real path: the deepest, and the later of two on one point, which hides
-    the other. An empty one: none does."""
+    """Return the mount that contains a real path: the deepest. Of two mounts on the same point the later one
+    hides the other. An empty `Mount` if none contains the path."""
     best = Mount()
     for mount in among:
         if mount.inside(path) is not None and len(mount.point) >= len(best.point):
@@ -165,8 +165,8 @@ def holding(path: str, among: Iterable[Mount]) -> Mount:
 def first_on_way(
     path: str, wanted: Callable[[Mount], bool], proc: str | os.PathLike[str] = PROC
 ) -> Mount | None:
-    """Return the first `wanted` mount on the way to an absolute path, through symbolic links, or None. No
-    call is made on that mount or beyond it."""
+    """Return the first `wanted` mount on the way to an absolute path, through symbolic links, or None. Makes
+    no call on that mount or beyond it."""
     made = mounts(proc)
     done, left, links = "/", path.split("/")[::-1], 0
     while True:
@@ -184,7 +184,7 @@ def first_on_way(
         reached = os.path.join(done, name)
         target = ""
         if holding(reached, made) == mount:
-            # Otherwise a mount is there: it is no link, and may not answer.
+            # Otherwise this is a mount point, which is no link and may not respond.
             with contextlib.suppress(OSError):
                 target = os.readlink(reached)
         links += bool(target)
@@ -203,11 +203,11 @@ def nearest(path: Path) -> Path:
 
 
 def mount_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Mount:
-    """Return a mount of the device of this number (`st_dev`); an empty one: none."""
+    """Return a mount of the device with this number (`st_dev`), or an empty `Mount` if there is none."""
     wanted = f"{os.major(number)}:{os.minor(number)}"
     return next((mount for mount in mounts(proc) if mount.number == wanted), Mount())
 
 
 def _plain(text: str) -> str:
-    """Decode blanks and the like, which stand as `\\040` in a line."""
+    """Decode blanks and the like, which are written as `\\040` in a line."""
     return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text) if "\\" in text else text

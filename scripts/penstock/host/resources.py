@@ -1,5 +1,5 @@
-"""What this process may use and what it uses: the job environment that the cluster gave it, the limits of its
-cgroups, how many processes it may still start, and its CPU time and memory by the kernel's accounts.
+"""The resources that this process may use, and those that it uses: the job environment from the cluster, the
+limits of its cgroups, the number of processes that it may still start, and its CPU time and memory.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
 # The job environment of this process: job, element, restarts, node, CPUs and memory that the cluster gave
 # it.
 #
-# A process sets it once, at its start (`cli.main`), to what the cluster port reads
-# (`cluster.registry.read_job_environment`). Layers below the port (locks, the engine's sizing) read it here
-# and know no scheduler's names. Unset: in no job.
+# A process sets it once, at its start (`cli.main`), to the values that the cluster port reads
+# (`cluster.registry.read_job_environment`). Layers below the port (locks, the engine's sizing) read it here,
+# independent of any scheduler. If it is not set, the process is in no job.
 
-# Environment variable: CPUs that an element may use, if no scheduler says so. The local cluster sets it, and
-# a site may.
+# Environment variable with the CPUs that an element may use, if no scheduler states them. The local cluster
+# sets it, and a site may do so.
 GIVEN_CPUS = "PENSTOCK_CPUS"
 
 
 class JobEnvironment(NamedTuple):
-    """The job that this process is in, by the cluster. A field is empty if the cluster does not state it. A
-    NamedTuple, since every command loads it: a frozen dataclass takes 1.5 ms longer to import (`python -X
-    importtime`)."""
+    """The job that this process is in, according to the cluster. A field that the cluster does not state is
+    empty. It is a NamedTuple because every command loads it: a frozen dataclass takes 1.5 ms longer to import
+    (`python -X importtime`)."""
 
-    job: str = ""  # its number; of an array's element the element's own
-    # Whether the kernel, too, says that this process is in that job. Processes begun inside a job inherit its
-    # number and may outlive it. The number suffices to name an attempt; a lock, for whose holder the
-    # scheduler is queried, needs the proof.
+    job: str = ""  # the job's number; for an array's element the element's own number
+    # Whether the kernel confirms that this process is in that job. Processes that a job starts inherit its
+    # number and may outlive it. The number is enough to name an attempt. A lock needs this proof, since the
+    # scheduler is asked about its holder.
     proven: bool = False
-    cluster: str = ""  # its name: a job's number means nothing without it
+    cluster: str = ""  # the cluster's name, without which a job's number means nothing
     array: str = ""  # the array's decimal number, if the job is an element
     array_name: str = ""  # submitted name of the job or array (`ArraySpec.name`)
     element: int | None = None  # the element's index in its array
     restarts: int = 0  # how often the scheduler restarted it
     node: str = ""  # the node's name in the cluster
-    cpus: int | None = None  # that this process may use, at least 1
-    cpus_from: str = ""  # environment variable behind `cpus`, for messages
+    cpus: int | None = None  # number of CPUs that this process may use, at least 1
+    cpus_from: str = ""  # environment variable from which `cpus` comes, for messages
     memory: int | None = None  # bytes granted on this node, at least 1
-    # Name of the job's own control group: a part of the paths in /proc/self/cgroup that all processes of the
-    # job have, and no others. "": none.
+    # Name of the job's own control group, or "". Of all processes, only those of the job have it as a part of
+    # the paths in /proc/self/cgroup.
     cgroup: str = ""
-    # when an element is to stop, before its time ends, in seconds since the epoch; 0: not known
+    # time at which an element is to stop, before its job's end, in seconds since the epoch; 0: not known
     stop_at: float = 0.0
 
 
@@ -63,7 +63,7 @@ _entered_job = [JobEnvironment()]
 
 
 def current_job() -> JobEnvironment:
-    """Return the environment that was entered last; before that an empty one."""
+    """Return the environment that was entered last, or an empty one if none was entered."""
     return _entered_job[0]
 
 
@@ -73,24 +73,24 @@ def enter_job(environment: JobEnvironment) -> None:
 
 
 def host_name() -> str:
-    """Return the node's name in the cluster, else this machine's."""
+    """Return the node's name in the cluster, or else this machine's name."""
     return current_job().node or os.uname().nodename
 
 
-# What the kernel lets this process use: CPUs, and memory by the limits of its cgroups.
+# The CPUs and the memory that the kernel lets this process use, according to the limits of its cgroups.
 #
-# A process has the least limit on the path from its own cgroup to the root. SLURM limits the job's cgroup;
-# the step's and the task's below it have no limit.
+# The least limit on the path from a process's own cgroup to the root applies. SLURM limits the job's cgroup;
+# the cgroups of the step and the task below it have no limit.
 #
 # | version of cgroups | memory limit of one cgroup, bytes                                |
 # |--------------------|------------------------------------------------------------------|
 # | 1                  | memory.limit_in_bytes; without a limit a number near 2^63        |
 # | 2                  | the lesser of memory.max and memory.high; `max` where there is none |
 #
-# Above memory.high the kernel slows processes down until they fit. Both versions can be mounted side by side;
-# each controller is in one of them. A limit of the machine's memory or more does not count.
+# Above memory.high the kernel slows processes down until they use less. Both versions can be mounted side by
+# side, and each controller is in only one of them. A limit of the machine's memory or more does not count.
 #
-# The CPUs are those of Cpus_allowed_list in /proc/self/status: the kernel keeps them within the cpuset of the
+# The CPUs are those of Cpus_allowed_list in /proc/self/status. The kernel keeps them within the cpuset of the
 # process's cgroup, and `sched_setaffinity` (SLURM's task/affinity) removes more. Tests replace `proc`.
 
 _FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
@@ -99,15 +99,16 @@ _ENDLESS = 1 << 62  # larger limits do not count, if the machine's memory is not
 
 
 def memory_limit(proc: Root = PROC) -> int | None:
-    """Return the least memory limit of this process's cgroups in bytes; None: none applies or is readable."""
+    """Return the least memory limit of this process's cgroups in bytes; None if none applies or is
+    readable."""
     total = re.search(r"^MemTotal:\s*(\d+) kB", _text(f"{proc}/meminfo"), re.MULTILINE)
     least = min(_limits(proc), default=_ENDLESS)
     return least if least < (int(total[1]) << 10 if total else _ENDLESS) else None
 
 
 def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
-    """Return the most bytes ever charged to the cgroup `name` on this process's path, with cached files, and
-    the file that says so. (0, ""): no mount shows it, or version 2 before Linux 5.19."""
+    """Return the peak of bytes charged to the cgroup `name` on this process's path, including cached files,
+    and the file with this peak. (0, "") if no mount shows it, or for version 2 before Linux 5.19."""
     for mount, names in _counting("memory", proc):
         if name in names:
             file = _PEAKS[mount.type]
@@ -144,7 +145,7 @@ def _counting(controller: str, proc: Root) -> Iterator[tuple[Mount, Sequence[str
         kind = "cgroup" if controllers else "cgroup2"
         if not colon or (controllers and controller not in controllers.split(",")):
             continue
-        # The counting hierarchy of version 1 is mounted with the controller's name as an option.
+        # In version 1 the hierarchy of a controller is mounted with the controller's name as an option.
         fitting = [
             mount
             for mount in latest
@@ -169,8 +170,8 @@ def _folders_up(mount: Mount, names: Sequence[str]) -> list[str]:
 
 
 def _below(root: str, path: str) -> list[str] | None:
-    """Return the names between the cgroup that a mount shows and the process's. None: the process's is not
-    below it, as the kernel writes by `/..` of cgroups outside a namespace."""
+    """Return the names between the cgroup that a mount shows and the process's cgroup. None if the latter is
+    not below it; the kernel writes `/..` for cgroups outside a namespace."""
     if path != root and not path.startswith(root.rstrip("/") + "/"):
         return None
     names = [name for name in path.removeprefix(root.rstrip("/")).split("/") if name]
@@ -185,19 +186,19 @@ def _text(path: str) -> str:
         return ""
 
 
-# How many processes and threads this account may still start, and the error when the kernel refuses one.
+# The number of processes and threads that this account may still start, and the error if the kernel refuses.
 #
-# Two limits refuse with the same EAGAIN. `ulimit -u` (RLIMIT_NPROC) counts all processes and threads of the
-# account on this machine, but not root's. `pids.max` counts those of a cgroup, as SLURM, systemd (TasksMax)
-# and containers set it.
+# Two limits cause an EAGAIN. `ulimit -u` (RLIMIT_NPROC) counts all processes and threads of the account on
+# this machine, except for root. `pids.max`, which SLURM, systemd (TasksMax) and containers set, counts those
+# of a cgroup.
 
-# Usage is not counted under larger limits: they are the machine's default, and counting costs some 10 us a
-# process.
+# Limit from which usage is not counted. Larger limits are the machine's default, and counting costs some
+# 10 us for each process.
 NEAR = 1024
 
 
 def room(proc: Root = PROC) -> int | None:
-    """Return how many processes and threads may still be started; None: no limit below NEAR."""
+    """Return how many processes and threads may still be started, or None without a limit below NEAR."""
     left = []
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if 0 <= limit < NEAR and os.geteuid() != 0:
@@ -207,14 +208,14 @@ def room(proc: Root = PROC) -> int | None:
 
 
 def refused(error: BaseException) -> FailedError | None:
-    """Return the error to raise if the kernel refused a process or thread; None: `error` is another."""
+    """Return the error to raise if the kernel refused a process or thread, or None for any other `error`."""
     thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
     process = isinstance(error, BlockingIOError) and error.filename is None
     return too_few() if thread or process else None
 
 
 def too_few() -> FailedError:
-    """Return the error for a refused process, with the limits that hold."""
+    """Return the error for a refused process, with the current limits."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     limits = [f"`ulimit -u` is {limit}"] if limit >= 0 else []
     limits += [f"a cgroup's pids.max is {most}, {now} are used" for most, now in process_limits()]
@@ -243,17 +244,17 @@ def _tasks(uid: int, proc: Root) -> int:
 # | figure         | read from                                  | of                                    |
 # |----------------|--------------------------------------------|---------------------------------------|
 # | CPU seconds    | getrusage                                  | this process, and children that ended |
-# |                | /proc/<pid>/stat                           | children that live                    |
+# |                | /proc/<pid>/stat                           | children that are still running       |
 # | peak of memory | VmHWM of /proc/<pid>/status                | this process and its living children  |
 # | the job's peak | `memory.peak` (cgroup v2, Linux 5.19), or  | all that the job's own control group  |
 # |                | `memory.max_usage_in_bytes` (v1)           | was charged for, cached files too     |
 #
-# The peak of memory is an upper bound: processes peak at different moments, shared pages count in each, and
-# helpers that come and go between two readings are missed. `ru_maxrss` is not used: an exec keeps it, so that
-# a small child shows the size of its parent (getrusage(2), fs/exec.c).
+# The peak of memory is an upper bound: processes peak at different moments, and shared pages count in each
+# process. But helpers that start and end between two readings are missed. `ru_maxrss` is not used, since an
+# exec keeps it, so that a small child shows the size of its parent (getrusage(2), fs/exec.c).
 #
-# An element enters a `Meter`. Code that ends helper processes calls `read_peaks` shortly before: their peaks
-# cannot be read afterwards.
+# An element enters a `Meter`. Code that ends helper processes calls `read_peaks` shortly before that, since
+# their peaks cannot be read afterwards.
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -270,10 +271,10 @@ class Meter:
         self._job: tuple[int, str] = (0, "")
 
     def look(self) -> None:
-        """Read the peaks of this process and of its living children now."""
+        """Read the peaks of this process and of its running children now."""
         own = process_stat("self", self._proc)
         stats = children(own.pid, self._proc) if own is not None else []
-        # A child that ends now counts in one of the two, or for this reading in neither.
+        # A child that ends at this moment counts in one of the two sums, or for this reading in neither.
         self._others = _cpu(resource.RUSAGE_CHILDREN) + sum(child.ticks for child in stats) / _TICK
         peaks = [peak_memory("self", self._proc), *(peak_memory(child.pid, self._proc) for child in stats)]
         if sum(peaks) > self._peak:
@@ -302,7 +303,7 @@ def _cpu(who: int) -> float:
 
 
 def _age(proc: str) -> float:
-    """Return seconds since this process was started (an exec does not count); 0: not known."""
+    """Return the seconds since this process was started (an exec does not count), or 0 if not known."""
     own = process_stat("self", proc)
     if own is None or not own.start.isdecimal():
         return 0.0
@@ -313,7 +314,7 @@ _entered_meter: list[Meter | None] = [None]
 
 
 def enter_meter(meter: Meter | None) -> None:
-    """Let `read_peaks` read for this meter, in all threads of this process; None: for none."""
+    """Let `read_peaks` read for this meter, in all threads of this process; for no meter if it is None."""
     _entered_meter[0] = meter
 
 
@@ -324,12 +325,12 @@ def read_peaks() -> None:
         meter.look()
 
 
-# New objects between two searches for cycles. With Python's default of 700, searching batches of rows, which
-# have no cycles, took an eighth of the CPU time of planning and publishing a million files, and a tenth of a
-# worker's.
+# Number of new objects between two searches for cycles. With Python's default of 700, these searches took an
+# eighth of the CPU time of planning and publishing a million files, and a tenth of a worker's. Batches of
+# rows have no cycles.
 YOUNG_OBJECTS = 50_000
 
 
 def collect_garbage_rarely() -> None:
-    """Collect rarely, from now on, in this process."""
+    """Collect garbage rarely in this process from now on."""
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])

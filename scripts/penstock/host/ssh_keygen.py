@@ -1,8 +1,8 @@
 """Signs bytes, and verifies signatures, by `ssh-keygen -Y`: for a release's seal and for preflight.
 
-`target.sign_with` is the signing key, `target.signers` OpenSSH's file of allowed signers. A key is named by
-its path alone; its secret stays in its file or in the agent, and then the path is the public key's. A
-passphrase is never requested: such a key signs through the agent, or not at all. Only UTF-8 text is signed.
+`target.sign_with` is the path of the signing key, and `target.signers` OpenSSH's file of allowed signers. The
+secret stays in the key's file, or in the agent if the path is that of a public key. A passphrase is never
+requested: a key with a passphrase signs through the agent, or not at all. Only UTF-8 text is signed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = "ssh-keygen"
-# of the seals' signatures; `namespaces=` in the file of signers may bind a line to it
+# namespace of the seals' signatures; `namespaces=` in the file of signers may restrict a line to it
 NAMESPACE = "penstock-release"
 DEADLINE = 60.0  # seconds: an agent may wait for a person
 LARGEST = 1 << 16  # bytes of a signature; those of RSA keys with 16384 bits have 3,000
@@ -35,11 +35,11 @@ _ARMORED = re.compile(rb"-----BEGIN SSH SIGNATURE-----\n[A-Za-z0-9+/=\n]+-----EN
 
 
 class SignatureError(Exception):
-    """A signature is not valid; the message says why."""
+    """A signature is not valid. The message says why."""
 
 
 def check_key(path: Path) -> None:
-    """Raise PreflightError if the key is unreadable, another account's, or open to others."""
+    """Raise PreflightError if the key is unreadable, is another account's, or is open to other accounts."""
     status = _readable_file(path, "target.sign_with")
     if status.st_uid not in (0, os.geteuid()):
         raise PreflightError(
@@ -92,8 +92,8 @@ def sign(path: Path, content: bytes) -> bytes:
 
 
 def sign_verified(key: Path, signers: Path | None, content: bytes, at: str) -> bytes:
-    """Sign and verify, if there is a file of signers: readers would refuse any other signature. Raises
-    PreflightError, ValueError."""
+    """Return a signature. If there is a file of signers, also verify it, since readers would refuse an
+    invalid signature. Raises PreflightError, ValueError."""
     made = sign(key, content)
     try:
         if signers is not None:
@@ -112,7 +112,7 @@ def sign_verified(key: Path, signers: Path | None, content: bytes, at: str) -> b
 def verified_signer(signers: Path, content: bytes, signature: bytes, at: str) -> str:
     """Verify a signature and return its signer's name in the file of signers.
 
-    `at`: when it was made, UTC in ISO 8601, compared with `valid-after` and `valid-before` of that file.
+    `at`: the signature's time, UTC in ISO 8601, compared with `valid-after` and `valid-before` in that file.
     Raises SignatureError for an invalid signature, and PreflightError if it cannot be verified here.
     """
     check_signers(signers)
@@ -123,7 +123,7 @@ def verified_signer(signers: Path, content: bytes, signature: bytes, at: str) ->
     except ValueError:
         raise SignatureError("what is signed is no text of penstock") from None
     with _in_memory(signature) as fd:
-        # /proc/self is ssh-keygen's own: /proc/<pid> of this process may be closed to it (hidepid, ptrace).
+        # /proc/self is that of ssh-keygen, which may not be allowed to read this process's (hidepid, ptrace).
         options = ("-O", f"verify-time={when}", "-f", str(signers), "-s", f"/proc/self/fd/{fd}")
         run = partial(command.run, deadline=DEADLINE, inherited=(fd,))
         answer = principals = run((PROGRAM, "-Y", "find-principals", *options))
@@ -139,7 +139,7 @@ def verified_signer(signers: Path, content: bytes, signature: bytes, at: str) ->
 
 
 def _refuse_unable(answer: command.Answer) -> None:
-    """Raise PreflightError if ssh-keygen cannot work here and so says nothing of the signature."""
+    """Raise PreflightError if ssh-keygen does not work here, so that the signature was not judged."""
     if not answer.there:
         raise _no_ssh_keygen(answer)
     if _NO_ACCOUNT in answer.words:
@@ -151,15 +151,15 @@ def _cannot_verify(why: str, hint: str) -> PreflightError:
 
 
 def _names(principals: str) -> Iterator[str]:
-    """Return of each line of principals (patterns between commas, `!` excludes) the first that is not
-    excluded: the name to verify by."""
+    """Return the name with which to verify for each line of principals: the first that is not excluded.
+    Principals are patterns separated by commas, and `!` excludes."""
     for line in principals.splitlines():
         patterns = [text for text in line.strip().split(",") if text and not text.startswith("!")]
         yield from patterns[:1]
 
 
 def _readable_file(path: Path, key: str) -> os.stat_result:
-    """Return the status of a readable plain file, through links. Raises PreflightError, which names `key`."""
+    """Return the status of a readable plain file, through links. Raises PreflightError with `key`."""
     try:
         status = path.stat()
         with path.open("rb"):
@@ -179,20 +179,20 @@ def _readable_file(path: Path, key: str) -> os.stat_result:
 
 
 def _is_public(path: Path) -> bool:
-    """Return whether the file holds a public key, whose secret the agent has."""
+    """Return whether the file contains a public key, whose secret key is in the agent."""
     with path.open("rb") as file:
         return not file.read(64).startswith(b"-----BEGIN")
 
 
 def _environment() -> dict[str, str]:
-    """Return variables that reach the agent and prevent any request for a passphrase."""
+    """Return environment variables that lead to the agent and prevent any request for a passphrase."""
     socket = os.environ.get("SSH_AUTH_SOCK")
     never = {"SSH_ASKPASS_REQUIRE": "never"}
     return {**never, "SSH_AUTH_SOCK": socket} if socket else never
 
 
 def _local(at: str) -> str:
-    """Format for `verify-time`, in the process's time zone. Raises ValueError."""
+    """Format the time for `verify-time`, in the process's time zone. Raises ValueError."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y%m%d%H%M%S")
 
 

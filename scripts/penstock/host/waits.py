@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIDY = 1.0  # seconds for a command in `tidying`, in a process that a signal stopped
+TIDY = 1.0  # seconds for a command in `tidying` after a signal has stopped the process
 
 
 @dataclass
@@ -35,18 +35,18 @@ class Stop:
     """The stop flag of this process, set by a signal. Several threads may `wait`; a signal ends all waits."""
 
     event: threading.Event = field(default_factory=threading.Event)
-    signal_number: int = 0  # 0: no signal came
+    signal_number: int = 0  # number of the signal; 0 if none came
     out_of_time: bool = False  # the signal was that of the job's time limit
     orphaned: bool = False  # no signal came: the step's run has ended
     _stirred: int = -1  # an eventfd, not a lock: a signal handler may write to it at any point
 
     def __post_init__(self) -> None:
         self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # Not at the end of the process, which may have closed all its descriptors by then.
+        # Do not close it at the end of the process, which may have closed all its descriptors by then.
         weakref.finalize(self, os.close, self._stirred).atexit = False
 
     def set(self, signal_number: int) -> None:
-        """Stop everything that checks or waits. From a signal handler or any thread."""
+        """Stop everything that checks or waits. May be called from a signal handler or any thread."""
         self.signal_number = signal_number
         self.event.set()
         self.stir()
@@ -61,7 +61,7 @@ class Stop:
         return f"stopped by {signal_name(self.signal_number)}"
 
     def stir(self) -> None:
-        """End the current or next `wait` at once. From any thread."""
+        """End the current or next `wait` at once. May be called from any thread."""
         os.eventfd_write(self._stirred, 1)
 
     def signalled(self) -> None:
@@ -70,7 +70,7 @@ class Stop:
             raise InterruptedRunError(self.signal_number, self.why)
 
     def wait(self, seconds: float) -> None:
-        """Wait that long, or until `stir` is called. Raises InterruptedRunError as soon as a signal comes."""
+        """Wait for `seconds`, or until `stir` is called. A signal raises InterruptedRunError at once."""
         self.signalled()
         poll = select.poll()
         poll.register(self._stirred, select.POLLIN)
@@ -81,9 +81,9 @@ class Stop:
         self.signalled()
 
 
-_stop: Stop | None = None  # of the command that this process runs; None: another program uses this package
-_depth = 0  # nested blocks of `interruptible` around the main thread
-_tidies = 0.0  # seconds for a command in `tidying`; 0: outside of it
+_stop: Stop | None = None  # flag of the command that this process runs; None within another program
+_depth = 0  # number of nested `interruptible` blocks that the main thread is in
+_tidies = 0.0  # seconds for a command in `tidying`; 0 outside such blocks
 
 
 @contextlib.contextmanager
@@ -104,7 +104,7 @@ def signalled() -> None:
 
 
 def interrupt() -> None:
-    """Raise InterruptedRunError if the main thread waits; for a signal's handler, after `Stop.set`."""
+    """Raise InterruptedRunError if the main thread waits. For a signal's handler, after `Stop.set`."""
     if _stop is not None and _depth > 0:
         _stop.signalled()
 
@@ -112,8 +112,8 @@ def interrupt() -> None:
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Let the first signal raise InterruptedRunError inside the block, in whichever call the main thread
-    waits; an earlier one raises it on entering. Only for blocks that may be left anywhere. Other threads are
-    not affected."""
+    waits. If a signal came before, entering the block raises it. Only for blocks that may be left anywhere.
+    Other threads are not affected."""
     with _counted(1):
         if threading.current_thread() is threading.main_thread():
             signalled()
@@ -122,7 +122,7 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tidying(seconds: float = TIDY) -> Iterator[None]:
-    """Allow commands inside, even after a signal, for `seconds` each, to undo or show something."""
+    """Allow commands inside the block, even after a signal, to undo or show something in `seconds` each."""
     global _tidies
     before, _tidies = _tidies, seconds
     try:
@@ -132,7 +132,7 @@ def tidying(seconds: float = TIDY) -> Iterator[None]:
 
 
 def within(seconds: float) -> float:
-    """Return `seconds`, or after a signal, in `tidying`, at most its limit."""
+    """Return `seconds`, or at most the limit of `tidying` if a signal came and this is such a block."""
     return min(seconds, _tidies) if _tidies and _stop is not None and _stop.event.is_set() else seconds
 
 
@@ -153,15 +153,16 @@ def _counted(by: int) -> Iterator[None]:
 
 
 def pause(seconds: float) -> None:
-    """Wait that long. Raises InterruptedRunError as soon as a signal comes, in any thread."""
+    """Wait for `seconds`. Raises InterruptedRunError, in any thread, as soon as a signal comes."""
     stopping = threading.Event() if _stop is None else _stop.event
     stopping.wait(seconds)
     signalled()
 
 
 def aside(work: Callable[[], T]) -> T:
-    """Return or raise what `work` does. For the main thread, another thread makes the call, which no signal
-    ends, and is left behind. Raises InterruptedRunError."""
+    """Call `work` and return its result or raise its error. If called in the main thread, another thread
+    makes the call. No signal ends that call, so after a signal the thread is left behind. Raises
+    InterruptedRunError."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     from concurrent.futures import Future
@@ -181,7 +182,7 @@ def aside(work: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def threads(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
-    """Provide threads that query servers and change nothing; they end by `shut_down`."""
+    """Provide threads that query servers and change nothing. `shut_down` ends them."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(count, thread_name_prefix=name)
@@ -192,7 +193,7 @@ def threads(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
 
 
 def shut_down(pool: Executor) -> None:
-    """Drop tasks that have not begun; wait for the others until a signal. Raises InterruptedRunError."""
+    """Drop tasks that have not begun, and wait for the others until a signal. Raises InterruptedRunError."""
     pool.shutdown(wait=False, cancel_futures=True)
     with interruptible():
         pool.shutdown()

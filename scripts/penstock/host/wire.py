@@ -1,8 +1,8 @@
-"""Frames between a process and its helpers (`command`), over a socket pair each: the engine's workers,
-and processes that list folders ahead of a walk (`fs.readahead`).
+"""Frames between a process and each of its helpers (`command`), over a socket pair. Helpers are the engine's
+workers, and scouts: processes that list folders ahead of a walk (`fs.readahead`).
 
-A frame is a 4-byte length, a 1-byte kind, a payload. Frequent frames are marshal of plain tuples (several
-times cheaper than pickled records); the rest is pickle. Both ends are this program.
+A frame is a 4-byte length, a 1-byte kind and a payload. Frequent frames are plain tuples in marshal, which is
+several times cheaper than pickled records. The others are pickled. Both ends run this program.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 _HEAD = Struct("<IB")
 RECEIVED_AT_ONCE = 1 << 20
 
-# To a worker.
+# Kinds of frames to a worker.
 SETUP, BATCH, STREAMS, CREDENTIALS, STOP, END, RECORDED = range(1, 8)
-# From a worker.
+# Kinds of frames from a worker.
 DONE, PRESSURE, EXPIRED, FATAL, BYE, RECORD = range(11, 17)
 
 _PICKLED = {SETUP, CREDENTIALS, EXPIRED, FATAL}
 
 
-# To a scout and from it.
+# Kinds of frames to a scout, and from it.
 LIST, LISTED = range(21, 23)
 
 
@@ -42,7 +42,7 @@ def head(kind: int, payload: bytes) -> bytes:
 
 
 def decode(kind: int, payload: bytes | memoryview) -> Any:
-    # The other end of the socket pair wrote it; no other program has it.
+    # The other end of the socket pair wrote the payload. No other program has that socket.
     return pickle.loads(payload) if kind in _PICKLED else marshal.loads(payload)  # noqa: S301, S302
 
 
@@ -55,7 +55,7 @@ class Channel:
         self._buffer = bytearray()
 
     def send(self, kind: int, value: Any = None) -> None:
-        """Send a frame, whole. Raises OSError when the other end is gone."""
+        """Send a whole frame. Raises OSError if the other end has closed."""
         self.send_raw(encode(kind, value))
 
     def send_raw(self, frame: bytes) -> None:
@@ -63,8 +63,8 @@ class Channel:
             self.connection.sendall(frame)
 
     def receive(self) -> Iterator[tuple[int, Any]] | None:
-        """Wait for bytes once; return the (kind, value) of frames that are whole now, in order, perhaps none.
-        None: the other end closed."""
+        """Wait for bytes once. Return the (kind, value) of frames that are complete now, in order, perhaps
+        none; or None if the other end has closed."""
         try:
             data = self.connection.recv(RECEIVED_AT_ONCE)
         except ConnectionError:
