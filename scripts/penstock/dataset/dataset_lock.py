@@ -20,7 +20,7 @@ The heartbeat counts even if SLURM reports the job as ended: if only its slurmd 
 Only jobs of this cluster are queried, since job numbers repeat. Waits use the monotonic clock, without the
 time in which the file system was unresponsive. File times are compared only with each other. A nonce
 identifies a lock, because inode numbers may change (FUSE without `use_ino`). If the lock is taken over while
-its holder is frozen, `assert_held` tells the holder.
+its holder is frozen, the holder learns it from `assert_held`.
 """
 
 from __future__ import annotations
