@@ -1,15 +1,15 @@
-"""Google Cloud Storage as a source: one bucket and prefix, by the JSON API. All requests only read.
+"""Google Cloud Storage as a source: one bucket and prefix, through the JSON API. All requests only read.
 
-An object is read by its generation, Google's number of each version. A token permits reading only; it ends at
-`AccessToken.expires`, mostly after an hour. `resolve` requests the next: `GcsSource` calls it when the store
-refuses a token, the engine also before a token ends.
+An object is read by its generation, Google's number for a version of the object. A token permits reading
+only; it expires at `AccessToken.expires`, mostly after an hour. `resolve` requests the next token.
+`GcsSource` calls it when the store refuses a token, and the engine calls it before a token expires.
 
-| the first that is there | token |
+| the first of these that is set | token |
 |---|---|
 | `anon` | none |
-| `credentials_file`: a service account's JSON, or the line `token=` with the path of one | by a signed JWT |
+| `credentials_file`: a service account's JSON, or the line `token=` with its path | for a signed JWT |
 | `instance_metadata` | the metadata server's (GCE_METADATA_HOST of the environment, or METADATA) |
-| `GOOGLE_APPLICATION_CREDENTIALS` of the environment: as `credentials_file` | by a signed JWT |
+| `GOOGLE_APPLICATION_CREDENTIALS` of the environment, read as `credentials_file` | for a signed JWT |
 | none of these | none |
 
 JWT: https://developers.google.com/identity/protocols/oauth2/service-account#httprest
@@ -59,12 +59,12 @@ HINT = (
 
 
 def resolve(config: SourceConfig) -> AccessToken:
-    """Request a token now, by the table; without text where the table says none. A silent server is retried
-    for a minute at most (`access_token.TRIES`, `TIMEOUT`).
+    """Request a token now, as the table says; if that is "none", return a token with no text. An unresponsive
+    server is retried for a minute at most (`access_token.TRIES`, `TIMEOUT`).
 
-    Raises PreflightError for files that are not kept safely or hold no account. Raises FailedError where the
-    server refuses a token, TransientError where it is silent or demands a later try. Raises ConfigError for a
-    `token_uri` or GCE_METADATA_HOST that makes no URL, and as `endpoint`.
+    Raises PreflightError for files that are not kept safely or contain no account. Raises FailedError if the
+    server refuses a token, TransientError if it does not respond or demands a later try. Raises ConfigError
+    for a `token_uri` or GCE_METADATA_HOST that makes no URL, and whatever `endpoint` raises.
     """
     options = config.storage_options
     path = str(options.get("credentials_file") or "")
@@ -74,7 +74,7 @@ def resolve(config: SourceConfig) -> AccessToken:
         host = split(f"http://{os.environ.get('GCE_METADATA_HOST') or METADATA}")
         query = f"token?{urlencode({'scopes': SCOPE})}"
         line = f"GET /computeMetadata/v1/instance/service-accounts/default/{query}"
-        # Never through a proxy.
+        # The metadata server is never reached through a proxy.
         token_server = Endpoint(host.hostname or "", host.port or 80, tls=False, reach=Reach(5.0))
         return requested(
             token_server, line, "Metadata-Flavor: Google\r\n", origin="the metadata server", hint=HINT
@@ -103,7 +103,7 @@ _NO_BUCKET = Meaning(FailedError, "there is no such bucket")
 
 
 class GcsClient(ObjectClient):
-    """`url` is `gs://bucket/prefix/`; `single`: see `ObjectClient`."""
+    """The `ObjectClient` for `url`, such as `gs://bucket/prefix/`. For `single` see there."""
 
     NAMES = HeaderNames(values=(b"x-goog-generation", b"x-goog-hash"))
     VERSION = b"x-goog-generation"
@@ -132,7 +132,7 @@ class GcsClient(ObjectClient):
     def get(self, entry: Entry) -> Request:
         """Make the GET, which names the generation, since not every server obeys `ifGenerationMatch`."""
         pinned = f"&generation={quoted_value(entry.token)}" if entry.token else ""
-        # Without gzip Google unpacks compressed objects, which then differ from the listing.
+        # Without this header Google unpacks compressed objects, which then differ from the listing.
         return self.path(entry.key), f"alt=media{pinned}", "Accept-Encoding: gzip\r\n"
 
     def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> list[SourceChecksum]:
@@ -140,8 +140,8 @@ class GcsClient(ObjectClient):
         return [checksum for checksum in stated if whole or checksum.algorithm in COMBINE]
 
     def describe(self, key: str) -> tuple[int, str, list[SourceChecksum]]:
-        """Return an object's present size, generation and checksums. Raises the refusal, FailedError for an
-        answer that describes no object."""
+        """Return an object's present size, generation and checksums. Raises the server's refusal, or
+        FailedError for an answer that describes no object."""
         answer = document(self.fetched(self.path(key), "alt=json", key), self.where(key))
         try:
             stated = f"crc32c={answer.get('crc32c')},md5={answer.get('md5Hash')}"
@@ -162,13 +162,13 @@ class GcsClient(ObjectClient):
 
 
 FIELDS = "kind,nextPageToken,items(name,size,generation,updated)"
-# of every page: another JSON object, without `items`, would look like an empty listing
+# the kind that every page states; any other JSON object without `items` would look like an empty listing
 KIND = "storage#objects"
 
 
 class GcsReader(ObjectReader[GcsClient]):
-    """A 404 may mean that the object has another generation by now; checksums come from the object's JSON
-    description."""
+    """The `ObjectReader` for Google. A 404 may mean that the object now has another generation. Checksums
+    come from the object's JSON description."""
 
     def _refused(self, client: GcsClient, entry: Entry) -> PenstockError:
         status, gone = client.connection.status, super()._refused(client, entry)
@@ -191,7 +191,7 @@ class GcsReader(ObjectReader[GcsClient]):
 
 
 class GcsSource(ObjectSource[GcsClient, AccessToken]):
-    """Workers pass their parent's `credentials` (`gcs.source.resolve`)."""
+    """The source. Workers pass the `credentials` that their parent got from `resolve`."""
 
     CHECK = "check endpoint_url, the bucket's name and the credentials (none are used where none are named)"
     RESOLVE = staticmethod(resolve)

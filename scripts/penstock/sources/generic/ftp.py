@@ -1,15 +1,15 @@
 """A connection to an FTP server, with the methods of fsspec's file systems that this package calls.
 
 fsspec's own class skips short lines of listings, takes links for files, and lists a whole folder to open one
-file. From pyftpdlib on loopback, 200 small files among 2,000 names took 18 s; they take 0.3 s
-(`tests/sources/test_ftp.py` counts the listings). All commands only read.
+file. With it, 200 small files among 2,000 names took 18 s from pyftpdlib on loopback. With this class they
+take 0.3 s (`tests/sources/test_ftp.py` counts the listings). All commands only read.
 
-| asked for        | by                                                                                     |
+| fact             | commands                                                                               |
 |------------------|----------------------------------------------------------------------------------------|
-| a folder's names | MLSD; LIST where the server has none                                                   |
-| a file's size    | MLSD, MLST; SIZE in TYPE I; LIST where the server refuses SIZE                         |
-| a file's time    | MLSD, MLST; MDTM, in UTC (RFC 3659); none where the server refuses it                  |
-| a file's bytes   | one RETR, from an offset by REST; it has ended when the server says so (226)           |
+| a folder's names | MLSD; LIST if the server lacks MLSD                                                    |
+| a file's size    | MLSD, MLST; SIZE in TYPE I; LIST if the server refuses SIZE                            |
+| a file's time    | MLSD, MLST; MDTM, in UTC (RFC 3659); no time if the server refuses MDTM                |
+| a file's bytes   | one RETR, after REST with an offset; complete once the server says so (226)            |
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from penstock.sources.http.sockets import PacedSocket
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    # What a protocol states of one name, by `info` or `ls`; the fields vary by protocol.
+    # A protocol's description of one name, from `info` or `ls`. The fields vary by protocol.
     Info = Mapping[str, Any]
 
 _UNKNOWN = frozenset({"500", "502", "504"})  # answers to an unsupported command (RFC 959, 4.2)
 _MISSING = "550"
 _CLOSING = "421"
-# Answers that say nothing of the name or command: no or a broken data connection, a local error.
+# Answers that do not concern the name or command: no data connection, a broken one, or a local error.
 _CONNECTION = frozenset({_CLOSING, "425", "426", "451"})
 _WIRE = "latin-1"  # ftplib's encoding of names, which passes every byte
 _PIECE = 1 << 18  # bytes that are received at once
-ANSWER_LIMIT = 1 << 16  # bytes of an answer such as the greeting, at most; it must arrive within the timeout
+ANSWER_LIMIT = 1 << 16  # bytes of an answer, such as the greeting, at most; it must come within the timeout
 LISTING_LIMIT = 64 << 20  # bytes of a folder's listing, at most: some 650,000 names, as in a page over HTTP
 LIST_ALL = "LIST -a"  # shows names with a leading dot, on servers that understand it
 
@@ -59,8 +59,8 @@ LIST_ALL = "LIST -a"  # shows names with a leading dot, on servers that understa
 class FtpConnection:
     """One connection, for one thread, made on first use and again after a failure.
 
-    Methods raise OSError, EOFError and ftplib.Error: FileNotFoundError for a name that the server does not
-    find, PermissionError for a folder that it does not list.
+    Methods raise OSError, EOFError and ftplib.Error. The OSError is FileNotFoundError for a name that the
+    server does not find, PermissionError for a folder that it does not list.
     """
 
     async_impl = False
@@ -77,7 +77,7 @@ class FtpConnection:
         *,
         reach: Reach = Reach(),  # noqa: B008
     ) -> None:
-        """`tls`: AUTH TLS, for data too. Raises ValueError."""
+        """With `tls`, AUTH TLS protects commands and data. Raises ValueError."""
         if not host:
             raise ValueError("the URL names no host")
         if not isinstance(tls, bool):
@@ -90,15 +90,15 @@ class FtpConnection:
         self._encoding, self._tls = encoding, tls
         self._login = [str(value).encode().decode(_WIRE) for value in (username, password, acct)]
         self._control: ftplib.FTP | None = None
-        # the open file; a weak reference, so that dropping the connection ends it
+        # a weak reference to the open file, so that nothing delays the end of a dropped connection
         self._file: Callable[[], FtpFile | None] = lambda: None
         self._lacks: set[str] = set()  # commands that the server lacks
-        self._unique: dict[str, str] = {}  # path to identity of folders listed by MLSD
-        self._list = ""  # the form of LIST that shows all names on this server; "": unknown yet
+        self._unique: dict[str, str] = {}  # from path to identity, for folders listed by MLSD
+        self._list = ""  # the form of LIST that shows all names on this server; "" until known
 
     @classmethod
     def to(cls, url: str, **options: object) -> tuple[FtpConnection, str]:
-        """Return the connection of a URL, and its percent-decoded path with a leading slash. Raises
+        """Return the connection for a URL, and the URL's percent-decoded path with a leading slash. Raises
         ValueError, TypeError."""
         place, _, path = url.partition("://")[2].partition("/")
         stated = urlsplit(f"//{place}")
@@ -121,7 +121,7 @@ class FtpConnection:
         """Do nothing: no cache depends on the files."""
 
     def isfile(self, path: str) -> bool:
-        """Return whether the name is a file's, links followed; False if the server does not find it."""
+        """Return whether the name is a file, or a link to one; False if the server does not find it."""
         if self._enters(path):
             return False
         try:
@@ -130,7 +130,8 @@ class FtpConnection:
             return False
 
     def info(self, path: str) -> Info:
-        """Return a name's kind, size and time, links followed. Raises FileNotFoundError."""
+        """Return the kind, size and time of a name; of a link, its destination's. Raises
+        FileNotFoundError."""
         if not path.strip("/"):
             return _info(path, FtpEntry("", FOLDER))
         lines = (self._ask("MLST", path) or "").split("\n")
@@ -140,12 +141,12 @@ class FtpConnection:
         return _info(path, stated if stated is not None and whole else self._looked_at(path))
 
     def ls(self, path: str, detail: bool = True) -> Sequence[Info]:  # noqa: ARG002 (fsspec's shape)
-        """List a folder's names, links as links. A folder within itself is a link too: some servers so show a
-        link to a folder above.
+        """List a folder's names, without following links. A folder listed within itself counts as a link,
+        since some servers show a link to a folder above in this way.
 
-        An unreadable line of the listing is an element with `line`. Its `cut` is not "" if the server reports
-        there that names after the `names` before it are missing. Raises PermissionError where the server does
-        not list the folder.
+        An unreadable line of the listing is an element with `line`. If that line reports that the list stops
+        short, `cut` is not "", and `names` counts the names before it. Raises PermissionError if the server
+        does not list the folder.
         """
         if not self._enters(path or "/"):
             raise PermissionError(f"the server does not enter the folder {path or '/'}")
@@ -167,7 +168,7 @@ class FtpConnection:
         return infos
 
     def open(self, path: str, mode: str = "rb") -> FtpFile:  # noqa: ARG002 (fsspec's shape)
-        """Open a file. Only one is open at a time: an earlier one is dropped."""
+        """Open a file. Only one file is open at a time, so a file opened earlier is dropped."""
         self._close_file()
         file = FtpFile(self, path)
         self._file = weakref.ref(file)
@@ -181,18 +182,18 @@ class FtpConnection:
         try:
             return control.transfercmd(line, offset or None)
         except (OSError, EOFError, ftplib.Error) as error:
-            # After a refused RETR its REST may still hold.
+            # After a refused RETR, the offset of its REST may remain in force.
             if offset or not isinstance(error, ftplib.error_perm):
                 self.close()
             raise
 
     def paced(self, data: socket.socket) -> PacedSocket:
-        """Wrap a transfer's socket: a drip raises TimeoutError."""
+        """Wrap a transfer's socket, so that a stall or a trickle of bytes raises TimeoutError."""
         return PacedSocket(data, self._reach.timeout, kernel=False)
 
     def ended(self, data: socket.socket) -> str:
-        """End a transfer whose bytes all came; return the server's answer. Raises ftplib.Error unless the
-        server calls the transfer complete."""
+        """End a transfer after its last byte; return the server's answer. Raises ftplib.Error unless the
+        server reports that the transfer is complete."""
         try:
             with data:
                 if isinstance(data, ssl.SSLSocket):
@@ -205,7 +206,7 @@ class FtpConnection:
             raise
 
     def dropped(self, data: socket.socket) -> None:
-        """End a transfer early, and read the server's answer that it was aborted."""
+        """End a transfer early, and read the server's answer, which confirms the abort."""
         data.close()
         try:
             if self._control is not None:
@@ -258,8 +259,8 @@ class FtpConnection:
                 return
 
     def _ask(self, command: str, path: str) -> str | None:
-        """Return the answer to a command; None: the server lacks the command. Raises FileNotFoundError if it
-        does not find the name."""
+        """Return the answer to a command; None if the server lacks the command. Raises FileNotFoundError if
+        the server does not find the name."""
         if command in self._lacks:
             return None
         self._close_file()
@@ -313,8 +314,8 @@ class FtpConnection:
             raise PermissionError(f"{error} ({path})") from None
 
     def _listed(self) -> Sequence[tuple[str, FtpEntry | None]]:
-        """List by LIST. Many servers hide names with a leading dot without `-a`; others take `-a` for a name.
-        A server that understood `-a` names the folder itself, `.`, in its answer."""
+        """List by LIST. Without `-a`, many servers hide names with a leading dot; other servers take `-a` for
+        a name. If a server understood `-a`, its answer contains the folder itself, `.`."""
         plain = self._parsed("LIST") if self._list != LIST_ALL else None
         if plain is not None and (self._list or _names_itself(plain)):
             self._list = "LIST"
@@ -373,7 +374,7 @@ class FtpConnection:
         )
 
     def _looked_at(self, path: str) -> FtpEntry:
-        """Look a name up by SIZE and MDTM; by LIST where the server refuses SIZE. Raises
+        """Look a name up by SIZE and MDTM, or by LIST if the server refuses SIZE. Raises
         FileNotFoundError."""
         size = self._answer("SIZE", path)
         if size.isdecimal():
@@ -412,8 +413,8 @@ class FtpConnection:
 
 
 class _Control(ftplib.FTP):
-    """A control connection whose answers end: after at most ANSWER_LIMIT bytes, within the timeout. ftplib
-    itself reads as long as a server sends."""
+    """A control connection that limits each answer to ANSWER_LIMIT bytes and the timeout. ftplib itself reads
+    as long as a server sends."""
 
     _until = 0.0
     _ahead = b""
@@ -454,7 +455,7 @@ class _ProtectedFtp(_Control, ftplib.FTP_TLS):
 
     def auth(self) -> str:
         answer = super().auth()
-        self._ahead = b""  # discard what came before TLS
+        self._ahead = b""  # discard bytes that came before TLS
         return answer
 
     def ntransfercmd(self, cmd: str, rest: int | str | None = None) -> tuple[socket.socket, int | None]:
@@ -482,7 +483,7 @@ class FtpFile:
         self._offset = offset
 
     def read(self, size: int) -> bytes:
-        """Read `size` bytes; fewer only at the file's end, once the server confirmed that it sent all."""
+        """Read `size` bytes; fewer only at the file's end, once the server confirms that it sent all."""
         buffer = bytearray(size)
         got = 0
         if not self._ended and self._data is None:

@@ -1,4 +1,4 @@
-"""OAuth 2.0 access tokens: requested of a token server, carried by requests."""
+"""Requests OAuth 2.0 access tokens from a token server. Requests to a store then carry the token."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from penstock.sources.http.endpoint import Endpoint
 
 ANSWER_LIMIT = 1 << 16  # bytes of a token server's answer, at most
-TRIES, TIMEOUT = 4, 10.0  # a silent token server is named within a minute: tries, of these seconds each
+TRIES, TIMEOUT = 4, 10.0  # tries, and seconds of each: an unresponsive server is reported within a minute
 
 
 @dataclass(frozen=True)
 class AccessToken:
-    """A token and its end. Picklable; no representation shows its text."""
+    """A token and its end. Picklable; its representation does not show the token's text."""
 
-    text: str = field(default="", repr=False)  # "": requests carry none
-    expires: float | None = None  # seconds since the epoch; None: never
+    text: str = field(default="", repr=False)  # "" if requests carry no token
+    expires: float | None = None  # end, in seconds since the epoch; None if it never expires
     origin: str = ""  # see `sources.credentials`
 
     @property
@@ -38,8 +38,8 @@ class AccessToken:
 
 
 def jwt_grant(server: str, issuer: str, scope: str, key: str, key_id: str) -> str:
-    """Make the body of a request for a token by a signed claim of identity (RFC 7523, 2.1), valid for an
-    hour. Raises ValueError if `key` is no RSA key."""
+    """Make the body of a request that exchanges a signed claim of identity, valid for an hour, for a token
+    (RFC 7523, 2.1). Raises ValueError if `key` is no RSA key."""
     import jwt
 
     now = int(time.time())
@@ -54,10 +54,10 @@ def jwt_grant(server: str, issuer: str, scope: str, key: str, key_id: str) -> st
 def requested(
     server: Endpoint, line: str, lines: str = "", body: str = "", *, origin: str, hint: str
 ) -> AccessToken:
-    """Request a token of a token server (RFC 6749, 5.1), with retries.
+    """Request a token from a token server (RFC 6749, 5.1), with retries.
 
-    `line`: method and target. `lines`: whole header lines. `body`: a form. Raises the last error; FailedError
-    with `hint` where there is no token.
+    `line` is the request's method and target, `lines` are whole header lines, `body` is a form. Raises the
+    last error when the retries run out, or FailedError with `hint` if the server's answer has no token.
     """
     if body:
         lines += f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n"
@@ -84,6 +84,6 @@ def requested(
 
 
 def _stated(answer: object) -> str:
-    """Return the stated reason of a refused token (RFC 6749, 5.2): a wrong clock, a withdrawn key."""
+    """Return the server's reason for a refusal (RFC 6749, 5.2), such as a wrong clock or a withdrawn key."""
     fields = answer if isinstance(answer, dict) else {}
     return " ".join(str(fields[name]) for name in ("error", "error_description") if name in fields)

@@ -1,10 +1,10 @@
 """Resolves keys, region and endpoint of an S3 source in the parent process: once, and again when the store
-refuses them.
+refuses the keys.
 
-The first present one counts: `anon`; `credentials_file`; what AWS's own tools would take (`profile`, the
-environment, shared files, SSO, a container's role). For the last, `session_keys` may start botocore in a
-process, which may send requests. Only `instance_metadata: true` allows queries of an instance's metadata
-service.
+The first of these that is present counts: `anon`; `credentials_file`; the keys that AWS's own tools would use
+(`profile`, the environment, shared files, SSO, a container's role). For AWS's keys, `session_keys` may start
+botocore in a process, which may send requests. An instance's metadata service is queried only with
+`instance_metadata: true`.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _ASKS_BOTOCORE = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATI
 
 @dataclass(frozen=True)
 class S3Credentials:
-    """What a worker needs beside the configuration. Picklable."""
+    """The resolved values that a worker needs beside the configuration. Picklable."""
 
-    keys: Keys | None  # None: requests are not signed
+    keys: Keys | None  # None if requests are not signed
     region: str = "us-east-1"
-    endpoint: str = ""  # "": AWS's own endpoint of the region
+    endpoint: str = ""  # the store's URL; "" for AWS's own endpoint of the region
     origin: str = ""  # see `sources.credentials`
-    ca_bundle: str = ""  # the profile's, or ""
+    ca_bundle: str = ""  # the profile's file of certificate authorities, or ""
 
     @property
     def expires(self) -> float | None:
-        """When the keys end, in seconds since the epoch; None: never, or unknown."""
+        """When the keys expire, in seconds since the epoch; None if never, or unknown."""
         return self.keys.expires if self.keys else None
 
 
 def resolve(config: SourceConfig) -> S3Credentials:
-    """Raises PreflightError for credentials that are missing or not kept safely."""
+    """Resolve the credentials now. Raises PreflightError if they are missing or not kept safely."""
     options = config.storage_options
     e = os.environ
     region = options.get("region") or e.get("AWS_REGION") or e.get("AWS_DEFAULT_REGION")
@@ -82,19 +82,17 @@ def resolve(config: SourceConfig) -> S3Credentials:
 
 
 def _of_environment(options: Any, *, decided: bool) -> Keys | None:
-    """Find what botocore would find first, without loading it (0.2 s of CPU in each step that reaches the
-    store).
+    """Find the keys that botocore would find first, without loading botocore (0.2 s of CPU in each step that
+    reaches the store). None means that botocore must be asked.
 
-    `decided`: the shared files do not affect region, endpoint and certificate authorities.
+    If `decided`, the shared files do not affect region, endpoint and certificate authorities.
 
-    | keys in the environment | a profile is named, or the keys end | decided, or no shared files | answer  |
+    | keys in the environment | a profile is named, or they expire  | decided, or no shared files | result  |
     |-------------------------|-------------------------------------|-----------------------------|---------|
     | no                      |                                     |                             | None    |
     | yes                     | yes                                 |                             | None    |
     | yes                     | no                                  | no                          | None    |
     | yes                     | no                                  | yes                         | the keys|
-
-    None: ask botocore.
     """
     e = os.environ
     access, secret = e.get("AWS_ACCESS_KEY_ID"), e.get("AWS_SECRET_ACCESS_KEY")
@@ -113,8 +111,8 @@ def _of_environment(options: Any, *, decided: bool) -> Keys | None:
 
 
 def read_file(path: str, profile: str = "") -> Keys:
-    """Read keys from a file of mode 0600 of this user: KEY=VALUE lines, or INI with sections. Raises
-    PreflightError if it has no access key."""
+    """Read keys from a file that is this user's, with mode 0600. It contains KEY=VALUE lines, or INI with
+    sections. Raises PreflightError if it has no access key."""
     text = read_secret(path)
     values = parse(text, profile)
     if values is None or not values.get("access") or not values.get("secret"):
@@ -128,8 +126,8 @@ def read_file(path: str, profile: str = "") -> Keys:
 
 
 def parse(text: str, profile: str = "") -> dict[str, str] | None:
-    """Parse an INI's section or plain lines into those of `access`, `secret`, `session` that are present;
-    None: no such section, or no INI."""
+    """Parse a section of an INI, or plain lines. Return the present ones of `access`, `secret`, `session`;
+    None if the section is missing, or the text is no INI."""
     lines = [line.strip().removeprefix("export ") for line in text.splitlines()]
     if not any(line.startswith("[") for line in lines):
         lines.insert(0, f"[{profile or 'default'}]")

@@ -1,5 +1,5 @@
-"""One page of a listing of objects or of versions, as S3 and what speaks its protocol write it, and a listing
-by several streams of pages at once, handed on in order.
+"""Parses a page of a listing of objects or of versions, as S3 and compatible stores write it; and lists by
+several streams of pages at once, which are handed on in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _USUAL = re.compile(
 )
 _FIELD = re.compile(r"<(Key|VersionId|IsLatest|LastModified|ETag|Size)>([^<]*)</")
 _CLASS = re.compile(r"<StorageClass>\s*(\w+)\s*</StorageClass>")
-# A restored copy has an expiry date; one that is still being restored has none.
+# A restored copy has an expiry date, unlike a copy that is still being restored.
 _RESTORED = re.compile(r"<RestoreExpiryDate>[^<]")
 _KEY = re.compile(r"<Key>([^<]*)<")
 _NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
@@ -49,10 +49,10 @@ class PageForm(NamedTuple):
     """How the pages of a kind of listing are written, and the words for faulty ones."""
 
     root: str
-    element: str  # of one object
+    element: str  # the name of the XML element for one object
     name: str
-    hint: str  # for an answer of another kind
-    cut: str  # what a truncated page lacks
+    hint: str  # the hint for an answer of another kind
+    cut: str  # words for the parts that a truncated page lacks
     cut_hint: str
 
 
@@ -72,10 +72,8 @@ class PageText(NamedTuple):
     """One answer, as text by os.fsdecode."""
 
     text: str
-    following: (
-        str  # the token of the next page, of versions its two markers with a NUL between; "" at the end
-    )
-    until: bytes | None = None  # later keys are another stream's
+    following: str  # the next page's token (of versions: its two markers with a NUL between); "" at the end
+    until: bytes | None = None  # the last key of this stream; another stream lists later keys
     form: PageForm = OBJECTS
 
     @property
@@ -84,10 +82,10 @@ class PageText(NamedTuple):
 
 
 def understand(text: str, where: str, form: PageForm = OBJECTS) -> PageText:
-    """Check a page, and find the token of the next.
+    """Check a page, and find the token of the next page.
 
-    Raises FailedError for what is no page of a listing or contradicts its own count, TransientError for a
-    page that is cut off.
+    Raises FailedError for text that is no page of a listing, or contradicts its own count. Raises
+    TransientError for a page that is cut off.
     """
     truncated = _TRUNCATED.search(text[:2000]) or _TRUNCATED.search(text, max(0, len(text) - 2000))
     truncated = truncated or _TRUNCATED.search(text)
@@ -121,8 +119,8 @@ def _version_marker(text: str) -> str:
 
 
 def objects(text: str, where: str, form: PageForm = OBJECTS) -> Iterator[tuple[str, ...]]:
-    """Yield key, time, etag and size of each object in the page's order, raw (see `key_of`); for versions
-    only the newest, with its id. Raises FailedError for a malformed page or an object without key or size."""
+    """Yield key (raw, see `key_of`), time, etag and size of each object in the page's order; of versions only
+    the newest, with its id. Raises FailedError for a malformed page or an object without key or size."""
     count = text.count(f"<{form.element}>")
     usual = _USUAL.findall(text) if form is OBJECTS else []
     if form is OBJECTS and len(usual) == count:
@@ -149,8 +147,8 @@ def _blocks(text: str, element: str) -> list[str]:
 
 
 def archived(page: PageText, archives: Container[str]) -> dict[str, str]:
-    """Return the keys, as encoded in the page, of objects in one of these storage classes that are not
-    restored, each with its class."""
+    """Return the objects of the page that are in one of these storage classes and not restored: each key, as
+    encoded in the page, with its class."""
     classes = {}
     for element in _blocks(page.text, page.form.element):
         stored, key = _CLASS.search(element), _KEY.search(element)
@@ -165,8 +163,8 @@ def encoded(page: PageText) -> bool:
 
 
 def key_of(raw: str, quoted: bool) -> str:
-    """Decode a page's `raw` key; `quoted`: see `encoded`. Bytes that are not UTF-8 are kept (by
-    os.fsdecode)."""
+    """Decode a page's `raw` key. `quoted` is the result of `encoded`. Bytes that are not UTF-8 are kept, as
+    os.fsdecode does."""
     key = plain(raw)
     if quoted and ("%" in key or "+" in key):
         key = os.fsdecode(unquote_to_bytes(key.replace("+", " ")))
@@ -174,7 +172,7 @@ def key_of(raw: str, quoted: bool) -> str:
 
 
 def keys(page: PageText, each: int = 16) -> Iterator[bytes]:
-    """Sample a page's keys: the first of every `each`."""
+    """Sample a page's keys: the first of every `each` keys."""
     quoted = encoded(page)
     for match in islice(_KEY.finditer(page.text), 0, None, each):
         yield os.fsencode(key_of(match[1], quoted))
@@ -182,21 +180,21 @@ def keys(page: PageText, each: int = 16) -> Iterator[bytes]:
 
 # Lists by several streams of pages at once, and yields the pages in order.
 #
-# A page names the next one, so a single stream waits a round trip for each. While the reader waits, the
-# remaining keys are split: another stream begins after a guessed middle key (`start-after`), where the stream
-# before it ends. If no keys follow the middle, the next guess is nearer. The ranges adjoin without gaps, so
-# each key is listed once. `Letters` halves the space of keys by reading them as numbers.
+# Each page names the next page, so a single stream waits a round trip for each page. While the reader waits,
+# the remaining keys are split. Another stream then begins after a guessed middle key (`start-after`), and the
+# stream before it ends at that key. If no keys follow the middle, the next guess is nearer. The ranges adjoin
+# without gaps, so each key is listed once. `Letters` halves the space of keys by reading them as numbers.
 #
-# At most `AHEAD` pages a stream wait for the reader; at most `RATE` requests begin in a second. One stream
-# remains for a few pages, a slow reader, keys without a guessable middle (few ASCII characters), and a store
-# that ignores `start-after`.
+# At most `AHEAD` pages of each stream wait for the reader; at most `RATE` requests begin in a second. There
+# is only one stream if the listing has few pages, the reader is slow, the store ignores `start-after`, or the
+# keys' middle cannot be guessed (few ASCII characters).
 
-DIGITS = 10  # characters after the common prefix of two keys that are compared
+DIGITS = 10  # characters that are compared after the common prefix of two keys
 _DECIMALS = frozenset(b"0123456789")
 
 
 class Letters:
-    """The ASCII characters seen in keys. They are the digits by which a key is read as a number
+    """The ASCII characters seen in keys. They are the digits of the number that a key is read as
     (`_position`), so that ranges of keys can be halved."""
 
     def __init__(self) -> None:
@@ -212,8 +210,8 @@ class Letters:
             self._sorted = sorted(self._characters)
 
     def between(self, low: bytes, high: bytes | None, prefix: bytes) -> bytes | None:
-        """Return a key near the middle of `low` and `high` (None: the end of `prefix`), strictly between
-        them, valid UTF-8, as short as possible. None: no such key exists, or the guess failed."""
+        """Return a key strictly between `low` and `high` (None: the end of `prefix`), near the middle, in
+        valid UTF-8, and as short as possible. None if no key is between them, or the guess failed."""
         common = _common_prefix(low, high, prefix)
         middle = (self._position(low, len(common)) + self._end(high, len(common))) // 2
         base = len(self._sorted) + 1
@@ -228,7 +226,7 @@ class Letters:
         return None
 
     def fraction_passed(self, low: bytes, at: bytes, high: bytes | None, prefix: bytes) -> float:
-        """Estimate which part (0 to 1) of the keys from `low` to `high` is passed at `at`."""
+        """Estimate which fraction (0 to 1) of the keys from `low` to `high` lies before `at`."""
         common = _common_prefix(low, high, prefix)
         begin, end = self._position(low, len(common)), self._end(high, len(common))
         return (self._position(at, len(common)) - begin) / (end - begin) if end > begin else 1.0
@@ -237,7 +235,7 @@ class Letters:
         return (len(self._sorted) + 1) ** DIGITS if key is None else self._position(key, skip)
 
     def _position(self, key: bytes, skip: int) -> int:
-        """Read the characters after the first `skip` as a number; digit 0 is the key's end."""
+        """Read the characters after the first `skip` as a number, in which digit 0 means the key's end."""
         letters = self._sorted
         value = 0
         for place in range(skip, skip + DIGITS):
@@ -266,12 +264,12 @@ def _is_text(key: bytes | bytearray) -> bool:
     return True
 
 
-PAGE = 1000  # keys that a page is requested to hold
+PAGE = 1000  # keys requested for a page
 STREAMS = 16  # streams at once, at most
-AHEAD = 4  # pages for each stream that may wait for the reader: some 20 MiB for all of them
-RATE = 1000.0  # requests in a second: a fifth of S3's limit for one prefix
+AHEAD = 4  # pages of each stream that may wait for the reader: some 20 MiB for all streams
+RATE = 1000.0  # requests in a second, at most: a fifth of S3's limit for one prefix
 SPLIT_AFTER = 0.015  # seconds that the reader waits before another stream is added
-GUESSES = 16  # failed guesses before they must stay below a quarter of all requests
+GUESSES = 16  # failed guesses that are free; beyond them, failed guesses stay below a quarter of requests
 
 
 class _Range:
@@ -279,18 +277,18 @@ class _Range:
 
     def __init__(self, after: bytes, upper: bytes | None, top: bytes | None) -> None:
         self.after, self.upper = after, upper
-        self.top = top  # no key is expected after it: `upper`, or a failed guess below it
-        self.pages: deque[tuple[PageText, bytes]] = deque()  # each with its last key
+        self.top = top  # the key after which no key is expected: `upper`, or a failed guess below it
+        self.pages: deque[tuple[PageText, bytes]] = deque()  # pages, each with its last key
         self.token = ""
         self.tokens: set[int] = set()
         self.first, self.last = after, after
         self.landed = 0
         self.busy = self.guessing = self.ended = False
-        self.dried = -1  # keys on the page that the store called its last
+        self.dried = -1  # number of keys on the page that the store called its last; -1 before that
 
 
 class Ranges:
-    """The pages with `after` < key <= `upto` (None: to the end); iterate once.
+    """Iterates once over the pages with `after` < key <= `upto` (None: to the end).
 
     `fetch(token, after)` is called from many threads. `confirm(last, count)` checks a page of `count` keys
     that claims to end the listing at `last`, and raises if more keys follow.
@@ -333,14 +331,14 @@ class Ranges:
                 page = self._front_page(pool, front)
             if page is not None:
                 return page
-            # Some stores end a listing at the limit of a page without a word; and where another range
-            # has keys, this one was not the last of all.
+            # Some stores end a listing at the limit of a page without saying so. Also, a range that
+            # another range follows does not hold the last key of all.
             if front.dried >= PAGE or (front.dried >= 0 and front.upper is not None):
                 pool.submit(self._confirm, fsdecode(front.last), front.dried).result()
         return None
 
     def _front_page(self, pool: ThreadPoolExecutor, front: _Range) -> PageText | None:
-        """Return the front range's next page; None: it is finished, and removed."""
+        """Return the front range's next page; None if the range is finished, and now removed."""
         patience = 0
         while True:
             if self._error is not None:
@@ -366,8 +364,8 @@ class Ranges:
             self._active += 1
 
     def _send_next(self, pool: ThreadPoolExecutor) -> bool:
-        """Send one request for what the reader needs first. From front to back: a range's next page, or,
-        while that is under way, a guess that splits the range."""
+        """Send one request for the range that the reader needs first, from front to back: the range's next
+        page, or, while that page is under way, a guess that splits the range."""
         room = self._waiting + self._active < AHEAD * self._want
         guesses = self._splits and self._vain <= GUESSES + self._useful // 4
         for place, span in enumerate(self._ranges):
@@ -387,7 +385,7 @@ class Ranges:
         if span.landed > 1 and span.top is not None:
             passed = self._letters.fraction_passed(span.first, span.last, span.top, self._prefix)
             if passed > 0 and span.landed * (1 - passed) / passed < 3:
-                return None  # hardly three pages are left
+                return None  # too few keys to split: hardly three pages are left
         return self._letters.between(span.last, span.top, self._prefix)
 
     # The streams' side -----------------------------------------------------------------------
@@ -464,7 +462,7 @@ class Ranges:
             self._splits, self._want = False, 1  # the store ignores `start-after`
             return
         if span.ended or span.last >= middle:
-            self._vain += 1  # too late
+            self._vain += 1  # the guess came too late
             return
         if ends is None or (span.upper is not None and ends[0] > span.upper):
             self._vain += 1

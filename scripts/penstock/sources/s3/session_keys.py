@@ -1,9 +1,9 @@
-"""Finds keys, region and endpoint as AWS's own tools do: by botocore, in a process with a time limit.
+"""Finds keys, region and endpoint as AWS's own tools do: through botocore, in a process with a time limit.
 
-What botocore calls may hang (a `credential_process`, a sign-on, a metadata service) or want a person (a
-one-time code). This process reads no terminal, and ends after LIMIT seconds with all that it started. It
-answers with the keys, or with a sentence that quotes the refusing program. `python -m
-penstock.sources.s3.session_keys REQUEST`: REQUEST and output are JSON.
+botocore may call programs or services that hang (a `credential_process`, a sign-on, a metadata service) or
+want a person (a one-time code). So the process reads no terminal, and after LIMIT seconds ends with all that
+it started. It prints the keys, or a sentence that quotes the failing program. The command is `python -m
+penstock.sources.s3.session_keys REQUEST`; REQUEST and output are JSON.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from penstock.sources.s3.sigv4 import Keys
 if TYPE_CHECKING:
     from types import FrameType
 
-# Seconds until keys must be there: less than preflight waits for a node, which can then name the silent
-# program.
+# Seconds until keys must be found. This is less than preflight waits for a node, so the node can still name
+# the program that hangs.
 LIMIT = 30.0
-GRACE = 5.0  # further seconds after which the process is killed: it could not even report that time is up
-MOST = 1 << 30  # bytes of memory for the process: a helper may print without end
+GRACE = 5.0  # seconds after LIMIT at which the process is killed, if it has not even reported its failure
+MOST = 1 << 30  # bytes of memory for the process, since a helper may print without end
 SHOWN = 300  # characters of a program's words in a message
 HINT = "give storage_options a profile, a credentials_file or `anon: true`"
 CODE_HINT = (
@@ -46,11 +46,12 @@ _helpers: list[subprocess.Popen[bytes]] = []  # the programs that botocore start
 
 
 def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys, dict[str, str]]:
-    """Return the keys of the profile ("": the environment's, or `default`), and what else AWS's tools would
-    use.
+    """Return the keys of the profile ("" for the environment's, or `default`), and further settings of AWS's
+    tools.
 
-    That is `region`, `endpoint` and `ca_bundle` ("" if not set), the `profile`, and the `method` that found
-    the keys. Raises PreflightError with the profile, what failed, and its words; `url` is the source's.
+    The settings are `region`, `endpoint` and `ca_bundle` ("" if not set), the `profile`, and the `method`
+    that found the keys. Raises PreflightError with the profile, the failing program and its words. `url` is
+    the source's.
     """
     request = {"profile": profile, "instance_metadata": instance_metadata, "seconds": LIMIT}
     said = command.run(
@@ -76,8 +77,8 @@ def cleaned(text: str) -> str:
 
 
 def _kept(words: str) -> str:
-    """Save all of a helper's words, for this account alone. Return the end of a message that names the file;
-    "" if that fails."""
+    """Save all of a helper's words in a file that only this account can read. Return the end of a message,
+    which names the file; "" if that fails."""
     with contextlib.suppress(OSError, RuntimeError):
         state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser())
         log = state / "penstock" / "credential_process.log"
@@ -91,11 +92,11 @@ def _kept(words: str) -> str:
 
 
 class _LateError(Exception):
-    """The time is up."""
+    """LIMIT seconds have passed."""
 
 
 def main() -> None:
-    """Print the answer, and end all that was started on the way."""
+    """Print the answer, and end all programs that were started for it."""
     request = json.loads(sys.argv[1])
     answer: dict[str, Any] = {"profile": request["profile"] or os.environ.get("AWS_PROFILE") or "default"}
     answer["by"] = "the configuration"
@@ -129,7 +130,7 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
-    # This ends a hanging helper too: it is in this process's own session.
+    # This also ends a hanging helper, which belongs to this process's own session.
     os.killpg(0, signal.SIGKILL)
 
 
@@ -179,7 +180,7 @@ def _started(*words: Any, **more: Any) -> subprocess.Popen[bytes]:
 
 
 def _by(scoped: dict[str, Any]) -> str:
-    """Name the giver of a profile's keys, for people."""
+    """Describe for people where a profile's keys come from."""
     for key, words in (
         ("role_arn", "the role that it assumes"),
         ("credential_process", "its credential_process"),
@@ -210,7 +211,7 @@ def _words(error: Exception) -> str:
         return "what it gave is no JSON"
     if isinstance(error, (AttributeError, KeyError, TypeError)):
         return f"what it gave makes no sense ({type(error).__name__})"
-    # botocore's errors add a preface to a helper's words.
+    # botocore's error texts add a preface to a helper's words.
     stated = getattr(error, "kwargs", {}).get("error_msg") or str(error)
     return cleaned(str(stated).strip().partition("\n")[0]) or type(error).__name__
 

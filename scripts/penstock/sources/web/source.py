@@ -1,7 +1,8 @@
-"""A web server as a source: one file by its URL, or a folder by the server's pages. A URL without a slash at
-its end is a folder's if the server redirects to the URL with one.
+"""A web server as a source: one file by its URL, or a folder through the server's pages. A URL that does not
+end in a slash names a folder if the server redirects to the same URL with a slash.
 
-An object is pinned by its strong etag (If-Match), else its date and size are compared with the listing.
+An object is pinned by its strong etag (If-Match). Without one, its date and size are compared with the
+listing's.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ class WebSource(Source):
         self._options, self._reach = dict(config.storage_options), config.reach
         path = split(config.url).path or "/"
         name = path.rpartition("/")[2]
-        self._name = unquote_to_bytes(name).decode("utf-8", "surrogateescape")  # the one file's; "": a folder
+        self._name = unquote_to_bytes(name).decode("utf-8", "surrogateescape")  # the file's; "" for a folder
         folder = path if path.endswith("/") else f"{path}/"
-        # the folder's URL, if the URL is a folder's
+        # the folder's URL, if the source is a folder
         self._folder = urlsplit(config.url)._replace(path=folder, query="", fragment="").geturl()
         self._ignored: Mapping[str, int] = {}
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """The links of the last listing without a file or folder, by reason; unlistable items outside the
-        dataset are `filtered`."""
+        """The number of links in the last listing that name no file or folder, by reason. Unlistable items
+        outside the dataset count as `filtered`."""
         return self._ignored
 
     def client(self, *, listing: bool = False) -> WebClient:
@@ -108,7 +109,7 @@ class WebSource(Source):
             except SourceChangedError:
                 if single or not listing.names(key):
                     return None
-                return listing.file(key)  # by the pages, each of which may place its files elsewhere
+                return listing.file(key)  # through the pages, since any page may place its files elsewhere
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Listed | None]]:
@@ -127,8 +128,8 @@ class WebSource(Source):
         return ObjectReader(self.client, lambda: None)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """Return the checksums of a HEAD's answer; () if the server refuses it, or answers other than to the
-        GETs of the copy."""
+        """Return the checksums in the answer to a HEAD; () if the server refuses HEAD, or answers it
+        otherwise than the GETs of the copy."""
         with closing(self.reader()) as reader, suppress(ObjectError, SourceChangedError):
             return reader.checksum(entry)
         return ()
