@@ -176,7 +176,8 @@ class Context:
             self.hold.assert_held()
 
     def waiting(self, dataset: str, step: str, what: str) -> Waiting:
-        """Return a context manager that emits events while its block waits long for `what`."""
+        """Return a context manager that emits events if its block waits long. `what`: the object of the
+        wait."""
         return Waiting(lambda text: self.emit(Noted(dataset, step, text)), what)
 
     def emit(self, event: Event) -> None:

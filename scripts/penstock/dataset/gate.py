@@ -64,27 +64,28 @@ def named_by_current(release: str) -> str:
 #
 # | what is checked                                       | state if it fails                         |
 # |-------------------------------------------------------|-------------------------------------------|
-# | `<root>/HOLD` (`target.root_files`)                         | held                                      |
+# | `<root>/HOLD` (`target.root_files`): it names neither | held                                      |
+# | dataset nor release                                   |                                           |
 # | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
 # | the dataset's folders: no links, nothing but folders  | damaged                                   |
-# | `state.json` in the state, where this account may    | older, newer                              |
-# | look: a version from 1.0 on made the state            |                                           |
-# | the owner of folder, release and seal: one that is    | foreign                                   |
+# | `state.json` in the state, if this account may read   | older, newer                              |
+# | it: a version from 1.0 on made the state              |                                           |
+# | the owners of folder, release and seal: all are       | foreign                                   |
 # | trusted (`target.owners`)                             |                                           |
 # | the seal: JSON, of this dataset and release           | damaged                                   |
-# | its digest, in history.jsonl where this account reads | damaged: not the seal that was published  |
-# | that, and in the last audit                           |                                           |
-# | where `target.signers` is configured: the signature   | damaged: not signed                       |
-# | over the seal                                         |                                           |
+# | the seal's digest: as in the last audit, and as in    | damaged: not the seal that was published  |
+# | history.jsonl if this account may read that           |                                           |
+# | the seal's signature, if `target.signers` is          | damaged: not signed                       |
+# | configured                                            |                                           |
 # | manifest.parquet: size, both ends; all of it up to    | damaged                                   |
 # | `DIGESTED` bytes                                      |                                           |
-# | `SAMPLED` files that the manifest names are there     | damaged                                   |
-# | what the last audits said                             | damaged: it cannot be read, or findings   |
+# | `SAMPLED` files that the manifest names: they exist   | damaged                                   |
+# | the results of the last audits                        | damaged: they cannot be read, or findings |
 # |                                                       | stand                                     |
 
 PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
 HELD, FOREIGN, OLDER, NEWER = "held", "foreign", "older", "newer"
-UNREADABLE = "unreadable"  # this account may not read it, or the file system does not answer
+UNREADABLE = "unreadable"  # this account may not read it, or the file system is unresponsive
 BAD = (HELD, DAMAGED, FOREIGN)  # states in which a command that shows the dataset exits with 4
 SAMPLED = 32  # most data files looked up by name in one judgement
 DIGESTED = 16 << 20  # bytes of the largest manifest that is digested, which takes some 20 ms

@@ -72,7 +72,7 @@ def state_beside(layout: DatasetLayout, what: str) -> DatasetLayout:
 #                              a full file system may be the failure
 #
 # If a first run fails before the dataset has a state, `ended.json` is in the account's own state
-# (`own_state`).
+# (`own_layout`).
 #
 #     <state>/succeeded        empty; touched when a run publishes, or finds its release unchanged, and the
 #                              gate is open
@@ -193,7 +193,7 @@ def to_do(layout: DatasetLayout, end: LastEnd) -> str:
     | 6           | any                       | make room, then go on                            |
     | any other   | names "the same command"  | the hint, with the command                       |
     | any other   | any other                 | the hint, then go on                             |
-    | 2, 3        | none                      | the same would be refused again: change what the |
+    | 2, 3        | none                      | a retry would fail again: change what the error  |
     |             |                           | message names, or the dataset's configuration    |
     | any other   | none                      | go on                                            |
     """
@@ -212,6 +212,6 @@ def to_do(layout: DatasetLayout, end: LastEnd) -> str:
 
 
 def goes_on(layout: DatasetLayout, step: str = "copy") -> str:
-    """Return the command that continues; before plan has begun, it starts anew."""
+    """Return the command that continues; if plan has not begun, the command that starts from list again."""
     run = f"`penstock run {layout.dataset}`"
     return run if step in ("preflight", "list") else f"{run} goes on where it stopped"

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 # `list` claims the dataset for its run. Steps of other runs then exit with 7 at their next check. Publish
 # checks right before each rename. So a frozen run that wakes later changes nothing that readers see.
 #
-# | the highest claim is | its run lives (`dataset_state.of_claim`) | list            | a step of run R |
-# | ------------------------ | ----------------------------------- | --------------- | --------------------- |
-# | none                     |                                     | claims          | goes on |
-# | run R's                  | any                                 | claims again    | goes on |
-# | another run's | yes | LockedError (7) | LockedError: overtaken |
-# | another run's | no | claims | LockedError: overtaken |
+# | the highest claim is | its run is alive (`dataset_state.of_claim`) | list            | a step of run R |
+# |----------------------|---------------------------------------------|-----------------|-----------------|
+# | none                 |                                             | claims          | continues       |
+# | run R's              | any                                         | claims again    | continues       |
+# | another run's        | yes                                         | LockedError (7) | OvertakenError  |
+# | another run's        | no                                          | claims          | OvertakenError  |
 
 KEPT = 8  # claims kept for people; only the highest counts
 _NAME = re.compile(r"(\d{8,})\.json")

@@ -1,5 +1,5 @@
-"""The runs of a dataset, as stored on the target: on which run a step works, which runs published or were
-replaced, and which release the link `current` shall name.
+"""The runs of a dataset on the target: on which run a step works, and which runs published or were replaced.
+It also decides which release the link `current` shall name.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def settled(run: Run) -> bool:
     | nowhere         | any                              | any                | no: readers have nothing     |
     | to a release    | none (removed)                   | yes                | yes                          |
     | to a release    | none                             | no                 | no: stopped before `current` |
-    | to a release    | publish of this run              | any                | yes, also where somebody     |
-    |                 |                                  |                    | moved it by hand since       |
+    | to a release    | publish of this run              | any                | yes, even if a person moved  |
+    |                 |                                  |                    | it by hand since             |
     | to a release    | the same, and rollbacks since    | any                | yes: nobody's rollback is    |
     |                 |                                  |                    | undone by a plain rerun      |
     | to a release    | rollbacks alone (lines are lost),| any                | yes                          |
     |                 | the last from this release       |                    |                              |
-    | to a release    | anything else: the source holds  | any                | no                           |
-    |                 | again what this run published    |                    |                              |
+    | to a release    | any other: the source has this   | any                | no                           |
+    |                 | run's content again              |                    |                              |
 
     Raises FailedError if `current` is no link into `releases/`, and as `moves`.
     """
@@ -121,8 +121,8 @@ def settled(run: Run) -> bool:
 
 
 def kept(run: Run) -> str:
-    """Say that `current` stays where a person put it; "" if it names this run's release or nothing. Requires
-    a `settled` run."""
+    """Say that `current` still names the release that a person chose; "" if it names this run's release or
+    none. Requires a `settled` run."""
     current = dataset_folders.current(run.layout)
     if current in (None, run.release):
         return ""

@@ -2,22 +2,22 @@
 findings that stand. The dataset's owner writes it; everybody may read it, and `dataset.gate` does.
 
 A finding is a deviation that an audit found, such as a missing, changed or unread file. It *stands* until an
-audit that checked the file finds nothing, a repair restores the file, or the owner overrules it. Otherwise it
+audit that checked the file finds nothing, a repair restores the file, or the owner overrules it. Then it
 *falls*:
 
 | event                             | earlier findings of bytes   | earlier findings of shape, | its own   |
 |                                   | (changed, unread)           | permissions, manifest      |           |
 |-----------------------------------|-----------------------------|----------------------------|-----------|
 | an audit of everything            | fall                        | fall                       | stand     |
-| one that did not read all from    | stand where the audit that  | fall                       | stand     |
-| the servers' disks (`disk`)       | found them did; else fall   |                            |           |
+| an audit of everything, not all   | stand if found by an audit  | fall                       | stand     |
+| read from the servers' disks      | with `disk`; else fall      |                            |           |
 | an audit of a sample or a slice   | stand                       | fall: all were compared    | stand     |
 | an audit that could compare       | stand                       | those of the manifest fall | stand     |
 | nothing (manifest or data gone)   |                             |                            |           |
-| one that skipped files whose data | stand                       | fall                       | stand     |
-| is not here, of whatever          |                             |                            |           |
-| a repair                          | fall                        | fall                       | what was  |
-|                                   |                             |                            | left does |
+| any audit that skipped files,     | stand                       | fall                       | stand     |
+| since their data is not here      |                             |                            |           |
+| a repair                          | fall                        | fall                       | stand, if |
+|                                   |                             |                            | any left  |
 | overruled                         | fall                        | fall                       |           |
 """
 
@@ -115,7 +115,7 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
 
     | kinds                          | advice                                              |
     |--------------------------------|-----------------------------------------------------|
-    | manifest among them            | a repair of text manifests, an audit of what was    |
+    | "manifest" is among them       | a repair of text manifests, an audit of what was    |
     |                                | signed since; else a new release                    |
     | any that a repair fixes        | a repair                                            |
     | extra alone                    | nothing is deleted that penstock did not write      |

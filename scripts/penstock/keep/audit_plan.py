@@ -1,5 +1,5 @@
-"""From a release's manifest to the shards of an audit; whether manifest and seal are the published ones; and
-text manifests made again where a purge or rot took them.
+"""Makes the shards of an audit from a release's manifest, and checks that manifest and seal are as published.
+It also remakes text manifests that a purge deleted or that rotted.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from penstock.tables.shards import ShardsWriter
 
 
-# Makes the text manifests of a release again from `manifest.parquet`, after a purge or rot.
+# Remakes the text manifests of a release from `manifest.parquet`.
 #
-# The Parquet file holds all of their content, so the seal's digest proves each remade file.
+# The Parquet file has all their content, so the seal's digest proves each remade file.
 
 ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}  # the checksum algorithm of each text manifest
 
 
 def remake_manifests(layout: DatasetLayout, release: str, seal: Seal) -> list[str]:
-    """Remake missing or damaged text manifests; return the names of those restored. Raises FailedError. Does
-    nothing if `manifest.parquet` itself is not the sealed one."""
+    """Remake missing or damaged text manifests; return the names of the restored files. Raises FailedError.
+    Does nothing if `manifest.parquet` itself differs from its digest in the seal."""
     folder = layout.release(release)
     wrong = [name for name in ALGORITHMS if name in seal.manifests and not _holds(folder, name, seal)]
     if not wrong or not _holds(folder, MANIFEST, seal):
@@ -75,14 +75,14 @@ def _write_manifest(folder: Path, algorithm: str, path: Path) -> None:
         file.close()
 
 
-# The cost of opening one more cold file, in bytes read in that time: a node that reads 1 to 2 GB/s opens and
-# reads some thousand files a second.
+# The cost of opening one more cold file, in bytes that could be read in that time. A node that reads 1 to 2
+# GB/s opens and reads some thousand files per second.
 READ_COST = 256 << 10
 
 
 def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
-    """Read the seal and its `sha256:<hex>`. Raises FindingsError if it is missing or damaged, PreflightError
-    if this account may not read it."""
+    """Read the seal and compute its `sha256:<hex>`. Raises FindingsError if it is missing or damaged,
+    PreflightError if this account may not read it."""
     path = layout.release(release) / SEAL
     try:
         return seals.load(layout, release)
@@ -104,14 +104,14 @@ def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
 
 
 def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> list[str]:
-    """Say why the manifest or the seal is not the published one; empty if they are.
+    """Say why the manifest or the seal is not as published; empty if both are.
 
     | check                          | compared with                                    |
     |--------------------------------|--------------------------------------------------|
-    | the seal's bytes               | its digest in history.jsonl, off the release     |
+    | the seal's bytes               | its digest in history.jsonl, outside the release |
     | the seal's signature           | `target.signers`, if configured                  |
     | each manifest's bytes          | their digests in the seal                        |
-    | the records, one by one        | the root of the seal's tree, if the history      |
+    | the records, one by one        | the seal's root of a hash tree, if the history   |
     |                                | lacks the seal's digest                          |
     """
     why = []
@@ -134,7 +134,7 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
         if not whole:
             why.append(f"{name}: its bytes are not those that were sealed")
     if published_digest == digest or any(line.startswith(MANIFEST) for line in why):
-        # The bytes that were sealed hold the records that were sealed.
+        # If the sealed bytes are intact, the sealed records are too.
         return why
     tree = Tree()
     fields = seal.records.fields
@@ -151,7 +151,7 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
 
 
 def _is_stored(path: Path, sealed: SealedManifest) -> bool:
-    """Check by `receipts.is_sealed` what is stored, past this machine's page cache."""
+    """Check by `receipts.is_sealed` the file's bytes in storage, bypassing this machine's page cache."""
     fd = small_files.descriptor(path)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -161,15 +161,16 @@ def _is_stored(path: Path, sealed: SealedManifest) -> bool:
 
 
 _COLUMNS = ("path", "size", "digest", "parts")
-# the columns that show whether a file was read back soon
+# columns that show whether a file was read back soon after writing
 _READING = ("size", "ctime_ns", "read_at", "shared")
-# If fewer than one in FEW rows is chosen, only their values become Python objects, else whole columns.
+# If fewer than one row in FEW is chosen, only the values of chosen rows become Python objects, else whole
+# columns do.
 FEW = 8
 
 
 def rows(choice: AuditSelection, files: Files, also: Container[bytes] = ()) -> Iterator[list[Expected]]:
-    """Yield the rows that an audit reads, a list for each file: one row, or one for each chosen part of a
-    giant. `also`: further paths, of which every byte is read."""
+    """Yield the rows that an audit reads, as a list for each file: one row, or a row per chosen part of a
+    giant. `also`: further paths, whose files are read completely."""
     parts = files["parts"]
     names = files.stored("path").to_pylist()
     soon = [False] * len(names)
@@ -184,7 +185,7 @@ def rows(choice: AuditSelection, files: Files, also: Container[bytes] = ()) -> I
     else:
         columns = files["path"], files["size"], files["digest"]
         chosen = {i: (columns[0][i], columns[1][i], columns[2][i]) for i in taken}
-    # Each part of a giant is chosen by itself, whether its path was or not.
+    # Each part of a giant is chosen separately, whether or not its path is chosen.
     giants = [i for i, of in enumerate(parts) if of] if parts.count(b"") < len(parts) else []
     if giants:
         for i in giants:
@@ -210,7 +211,7 @@ def _parts(
 
 
 def load(seal: Seal, choice: AuditSelection) -> Load:
-    """Estimate from the seal's counts how much an audit reads, to balance its shards."""
+    """Estimate from the seal's counts how much an audit reads. The estimate serves to balance its shards."""
     files, size = seal.files, seal.bytes
     if seal.giants and seal.part_bytes:
         files += size // seal.part_bytes
@@ -222,8 +223,8 @@ def load(seal: Seal, choice: AuditSelection) -> Load:
 def plan(
     context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, also: Container[bytes] = ()
 ) -> Run:
-    """Write the audit's shards, `plan.json` and `run.json`; `also` as for `rows`. A continued audit keeps its
-    `plan.json`."""
+    """Write the audit's shards, `plan.json` and `run.json`. A continued audit keeps `plan.json`. `also`: see
+    `rows`."""
     folder = audit.layout(layout)
     if folder.plan.exists():
         made = documents.load(run_documents.PLAN, folder.plan)
@@ -255,7 +256,7 @@ def _write(
         flat = [row for file in chosen for row in file]
         first = [row is file[0] for file in chosen for row in file]
         for shard, start, end in shards.runs([READ_COST + row.length for row in flat]):
-            # A giant counts where its first chosen part is.
+            # A giant counts as a file of the shard that has its first chosen part.
             shard.add(flat[start:end], files=sum(first[start:end]))
 
 

@@ -1,13 +1,15 @@
-"""audit: compares a published release with its manifest, whole, by sample or by slice; resumable.
+"""The step audit: compares a published release with its manifest, whole or by sample or slice. It can be
+resumed.
 
-Elements read the bytes, as processes here or SLURM jobs. This process submits and watches them, compares the
-tree, and writes the audit's state (`audit_store`). For the owner it also writes the verdict, which opens or
-closes the gate, and a line of `audits.jsonl`. A full target costs files of the dataset's reserve.
+Elements read the bytes, as processes here or as SLURM jobs. This process submits and watches them, compares
+the tree, and writes the audit's state (`audit_store`). For the dataset's owner it also writes a line of
+`audits.jsonl`, and the verdict, which opens or closes the gate. On a full target it uses files of the
+dataset's reserve.
 
-It changes nothing of the release, and recalls nothing from an archive or tier beyond `audit.recall`: files
-whose data is elsewhere are counted, not opened. The next audit with the same choice continues a stopped one,
-unless that lay untouched for a week. Any flipped bit in what was read is found, in a giant (64 GiB or more,
-copied in parts) by part. The result says how much was read, and how the caches were passed.
+An audit does not change the release. It recalls no data from an archive or tier beyond `audit.recall`: files
+whose data is elsewhere are counted, not opened. The next audit with the same choice continues a stopped
+audit, unless a week has passed. Any flipped bit in the bytes read is found; for a giant (64 GiB or more,
+copied in parts), the finding names the part. The result says how much was read and how caches were bypassed.
 """
 
 from __future__ import annotations
@@ -60,11 +62,11 @@ if TYPE_CHECKING:
 
 
 STEP = "audit"
-SHOWN = 1000  # findings in the result itself; `findings.jsonl` has all
+SHOWN = 1000  # most findings in the result itself; `findings.jsonl` has all findings
 
 
-NAMED = 10  # skipped files of each kind whose paths the result names
-# Files with another time, and bytes of them, that are read beside a sample; more raise an error.
+NAMED = 10  # most skipped files of each kind that the result names
+# Most files with another modification time, and most bytes of them, that are read beside a sample.
 TOUCHED_FILES, TOUCHED_BYTES = 10_000, 16 << 30
 # files beside `data` that describe the release
 CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
@@ -72,19 +74,19 @@ CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What an audit is to do."""
+    """The choices for an audit."""
 
-    release: str | None = None  # None: the release that `current` names
+    release: str | None = None  # the release's name; None: the release that `current` names
     choice: AuditSelection = WHOLE
-    rotate: int = 0  # above 0: the next of this many slices, in place of `choice`
-    limit: int | None = None  # bytes per second, of all elements together; None: no limit
-    # Also read files whose modification time differs from verify's. Such an audit is never continued: what it
-    # compared before may have changed since.
+    rotate: int = 0  # number of slices; above 0, the audit reads the next slice, and `choice` is ignored
+    limit: int | None = None  # bytes per second that all elements together may read; None: no limit
+    # Whether to read files whose modification time differs from verify's, too. Such an audit is not
+    # continued, since files that it compared before may have changed meanwhile.
     times: bool = False
 
 
 class Touched:
-    """Files whose modification time differs from verify's, up to the limits of a `times` audit."""
+    """Files whose modification time differs from verify's, up to the limits for an audit with `times`."""
 
     def __init__(self) -> None:
         self.files = self.bytes = 0
@@ -106,11 +108,11 @@ def run(context: Context, dataset: str, request: AuditRequest | None = None) -> 
 
     | raises              | if                                                            |
     |---------------------|---------------------------------------------------------------|
-    | ConfigError         | there is no such release                                      |
+    | ConfigError         | the release does not exist                                    |
     | PreflightError      | nothing is published, or seal or manifest cannot be read here |
     | FindingsError       | the seal is damaged, or `times` finds too many touched files  |
     | LockedError         | another audit or a repair of the dataset runs                 |
-    | InterruptedRunError | it was stopped: the same command continues                    |
+    | InterruptedRunError | the audit was stopped; the same command continues it          |
     """
     request = request or AuditRequest()
     layout = context.layout(dataset)
@@ -156,8 +158,7 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
 
 
 def _soon(layout: DatasetLayout, release: str, seal: Seal) -> float:
-    """Return the share of a release's files that were read back soon after writing; 0 once an audit read
-    all."""
+    """Return the share of a release's files that were read back soon after writing; 0 after a whole audit."""
     delay, readings = seal.evidence.read_after, audit_store.of(layout, release)
     if delay is None or not seal.files or (readings is not None and readings.whole):
         return 0.0
@@ -165,7 +166,7 @@ def _soon(layout: DatasetLayout, release: str, seal: Seal) -> float:
 
 
 def _control_files_are_here(context: Context, layout: DatasetLayout, release: str) -> None:
-    """Raise PreflightError if the seal or the manifest is archived: without them nothing can be judged."""
+    """Raise PreflightError if the seal or the manifest is archived, since the audit needs both."""
     folder = layout.release(release)
     with _states(context, folder) as states:
         away = states.away(CONTROL) if states else {}
@@ -180,7 +181,7 @@ def _control_files_are_here(context: Context, layout: DatasetLayout, release: st
 
 @contextmanager
 def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
-    """Yield what reports where the data of the files below `folder` is; None if it is always here."""
+    """Yield an object that reports where the data of files below `folder` is; None if it is always here."""
     states = data_states(folder, context.config.target.filesystem)
     try:
         yield states
@@ -190,9 +191,9 @@ def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
 
 
 def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
-    """Return the paths for auditing another account's dataset, with this account's own state. Its findings do
-    not reach the gate. Files that this account may not read are findings. The kernel hides from it which
-    pages stay in memory, so it claims `reread` at most."""
+    """Return the paths for auditing another account's dataset, with this account's own state. The audit's
+    findings do not reach the gate. Files that this account may not read are findings. The kernel hides from
+    this account which pages are cached, so the audit claims `reread` at most."""
     own = last_end.state_beside(layout, "this audit")
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
@@ -200,8 +201,8 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
 
 
 def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
-    """Return the lock of audits and repairs, which run one at a time for each dataset. It is not the
-    dataset's lock: an audit changes nothing that a run does."""
+    """Return the lock of audits and repairs, of which one runs at a time for each dataset. It differs from
+    the dataset's lock, since an audit changes no file that a run changes."""
     return lock_of(context, layout, release, command, "audit.lock")
 
 
@@ -221,7 +222,7 @@ def _audit(
         for line in audit_plan.unsound(layout, release, seal, digest)
     ]
     if any(finding.path == MANIFEST for finding in manifest):
-        # Nothing can be judged by an unpublished manifest.
+        # A manifest that was not published proves nothing about the files.
         return _close(layout, audit, seal, None, iter(manifest), began, Counter())
     if not _is_folder(layout.release(release) / DATA):
         gone = findings_without_data(layout, release, seal)
@@ -267,9 +268,8 @@ def _not_too_many(layout: DatasetLayout, release: str, touched: Touched) -> None
 
 
 def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield the elements' findings without those of files whose shape is wrong too. Such files cannot have
-    the right bytes and already have a finding. Both inputs are in the manifest's order, so neither is kept in
-    memory."""
+    """Yield the elements' findings, except for files whose shape is wrong, too. Such files have wrong bytes,
+    and already a finding. Both inputs are in the manifest's order, so neither is kept in memory."""
     files = (os.fsencode(finding.path) for finding in shaped if finding.kind in OF_A_FILE)
     said = next(files, None)
     for finding in read:
@@ -281,8 +281,8 @@ def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Find
 
 
 def _no_stubs(shaped: Iterator[Finding], states: DataStates | None) -> Iterator[Finding]:
-    """Yield the findings without those of files whose size differs because they are stubs now. Only the
-    vendor's command can tell: a file of another size may lack blocks for other reasons."""
+    """Yield the findings, except for files whose size differs because they are stubs now. Only the vendor's
+    command identifies a stub: a file of another size may lack blocks for other reasons."""
     if states is None:
         yield from shaped
         return
@@ -292,7 +292,7 @@ def _no_stubs(shaped: Iterator[Finding], states: DataStates | None) -> Iterator[
 
 
 def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
-    """Yield what the elements did not open, each file once for each reason; a giant's parts together."""
+    """Yield the files that the elements did not open, once per reason; a giant's parts are merged."""
 
     def rows() -> Iterator[SkippedFile]:
         for shard in plan.shards:
@@ -312,7 +312,7 @@ def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
 
 
 class _Aside:
-    """Work in a thread beside the elements; leaving the block stops the thread and waits for it."""
+    """A thread that works beside the elements. Leaving the block stops the thread and waits for it."""
 
     def __init__(self, work: Callable[[Callable[[], None]], None], stop: Callable[[], None]) -> None:
         self._left = threading.Event()
@@ -344,12 +344,12 @@ def _is_folder(path: Path) -> bool:
 
 
 def _rows(plan: PlanInfo) -> int:
-    """Count files and parts of giants."""
+    """Return the number of files and of giants' parts in the plan."""
     return sum(shard.rows for shard in plan.shards)
 
 
 def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[Finding]:
-    """Yield what the elements found, by file: a giant's damaged parts are one finding."""
+    """Yield the elements' findings, one for each file: a giant's damaged parts are one finding."""
     held: Finding | None = None
     for shard in plan.shards:
         audited = _audited(folder, shard)
@@ -366,7 +366,7 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
 
 
 def _audited(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
-    """Read what the elements found in a shard; raise FailedError if it is not what they wrote."""
+    """Read the elements' findings in a shard; raise FailedError if their file was changed since."""
     path = folder.audited_rows(shard.index)
     receipt = receipts.element(folder, STEP, shard.index)
     audited = AuditedRows.read(path, shard)
@@ -453,7 +453,7 @@ def _close(
         "seconds": round(time.time() - began, 3),
     }
     _tell(layout, audit, result, compared=plan is not None)
-    # Last: an audit with a result has ended, and its verdict is at the gate.
+    # The result is written last: an audit with a result has ended, and the gate has its verdict.
     small_files.write_json(folder.result, typed_json.plain(result))
     return result
 
@@ -478,7 +478,7 @@ def _amounts(skipped: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
             file.kind, {"files": 0, "bytes": 0, "paths": paths.setdefault(file.kind, [])}
         )
         amount["bytes"] += file.bytes
-        # Parts of one giant may be skipped for different reasons.
+        # A giant's parts may be skipped for different reasons.
         if file.path != last:
             amount["files"] += 1
             if len(paths[file.kind]) < NAMED:
@@ -488,8 +488,8 @@ def _amounts(skipped: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
 
 
 def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool) -> None:
-    """Write the verdict, and append to the history of audits, if the dataset's owner audits. An audit stopped
-    between this and its own result is closed again when it continues; its line then stands twice."""
+    """If the dataset's owner audits, write the verdict and append to the history of audits. If the audit
+    stops before it writes its result, continuing it calls this again, and the history has its line twice."""
     if not result["owner"]:
         return
     last = LastAudit(
@@ -524,9 +524,9 @@ def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared:
 
 
 def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
-    """Overrule a release's findings on its owner's word: the gate no longer counts them. `counts` are the
-    findings overruled, by kind; without any, nothing is written. Raises PreflightError for another account,
-    ConfigError for an unknown release, FailedError, LockedError."""
+    """Overrule a release's findings on its owner's word, so that the gate no longer counts them. The result's
+    `counts` are the findings overruled, by kind. Without findings, nothing is written. Raises PreflightError
+    for another account, ConfigError for an unknown release, FailedError, LockedError."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)
@@ -549,7 +549,7 @@ def findings_of(layout: DatasetLayout, audit: Audit) -> Iterator[Finding]:
 
 
 def judge(result: AuditResult) -> None:
-    """Raise FindingsError (exit 4) for findings; skipped files are none."""
+    """Raise FindingsError (exit 4) if the audit has findings; skipped files are not findings."""
     if result["status"] == "FINDINGS":
         advice = "tell the account that stages the dataset"
         if result["owner"]:

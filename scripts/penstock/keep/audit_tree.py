@@ -1,5 +1,5 @@
-"""The tree of a published release compared with its manifest, its seal and the permissions that it was
-published with, without reading a file's bytes.
+"""Compares the tree of a published release with its manifest, its seal and the permissions with which it was
+published. It reads no file's bytes.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
 
 
 class PublishedPermissions:
-    """The permissions that the seal states, by path where the configuration gave paths modes of their own."""
+    """The permissions that the seal states, by path if the configuration gave some paths their own modes."""
 
     def __init__(
         self, published: SealedPermissions, *, owner: int | None = None, mapped: bool = False
     ) -> None:
-        """`owner`: the present owner of the dataset, never a deviation: root may have given the dataset away
-        since. `mapped`: the mount maps owners' numbers (`fs.owners`), so names decide, and ACLs are not
-        compared."""
+        """`owner`: the dataset's present owner, which never counts as a deviation: root may have given the
+        dataset to another account. `mapped`: the mount maps owners' numbers (`fs.owners`), so names are
+        compared, and ACLs are not."""
         self._published, self._owner, self._mapped = published, owner, mapped
         self._rules = sealed_rules(published)
-        self.by_path = self._rules.by_path  # whether some path has a mode of its own
+        self.by_path = self._rules.by_path  # whether some path has its own mode
         self.has_acl = self._rules.has_acl and not mapped  # whether there are ACLs to compare
         self.acl = ", ".join(published.acl)
 
     def deviates(self, kind: str, path: str, mode: int, uid: int, gid: int) -> str:
-        """Describe how a `file` or `dir` deviates, its ACL aside; "" if it does not."""
+        """Describe how a `file` or `dir` deviates, except in its ACL; "" if it does not."""
         why = []
         published, wanted = self._published, self._wanted(kind, path)
         if mode != wanted.mode:
@@ -73,7 +73,7 @@ class PublishedPermissions:
         return ", ".join(why)
 
     def acl_deviates(self, kind: str, path: str, place: str) -> str:
-        """Describe how the ACLs read from `place` deviate; "" too for a link or a missing file."""
+        """Describe how the ACLs read from `place` deviate; "" if they do not, or without a plain file."""
         wanted = self._wanted(kind, path)
         deviations = []
         try:
@@ -115,13 +115,13 @@ def _numbered(number: int, name: str) -> str:
     return f"{number} ({name})" if name else str(number)
 
 
-# Compares the tree of a published release with its manifest and seal, without reading file data.
+# Finds the deviations of a release's tree.
 #
-# Findings say what is missing, extra or replaced, and which size, mode, owner, group or ACL differs. One pass
-# over the manifest and one over the tree run side by side, so memory grows only with the findings.
+# Findings name missing, extra and replaced files, and each size, mode, owner, group or ACL that differs. A
+# pass over the manifest and a pass over the tree run side by side, so memory grows only with the findings.
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILES_AT_ONCE = 64  # files of one folder whose ACLs a thread reads in one go
+_FILES_AT_ONCE = 64  # files of one folder whose ACLs a thread reads in one call
 
 
 def tree_findings(
@@ -131,17 +131,17 @@ def tree_findings(
     stop: Callable[[], None],
     touched: Callable[[str, int], None] | None = None,
 ) -> Iterator[Finding]:
-    """Yield all deviations: beside `data`, then `data` and below in byte order of paths, then missing empty
-    folders.
+    """Yield all deviations: first those beside `data`, then `data` and its content in byte order of paths,
+    then missing empty folders.
 
-    `stop` is called now and then and may raise. `touched(path, size)` is called for each file with the
-    published size but another modification time than verify saw: no deviation, but its bytes may differ. A
-    folder that this account may not read is a finding; what vanishes meanwhile is an error.
+    It calls `stop` now and then, which may raise. It calls `touched(path, size)` for each file that has the
+    published size but another modification time than verify saw. That is no deviation, but its bytes may
+    differ. A folder that this account may not read is a finding. A file that vanishes meanwhile is an error.
 
     Raises FailedError for an unreadable manifest, OSError, and as `path_walk.Cursor`.
     """
     mapped = is_mapped(layout.release(release))
-    # Where numbers are mapped, names decide.
+    # If the mount maps numbers, names are compared.
     owner = None if mapped else layout.folder.lstat().st_uid
     permissions = PublishedPermissions(seal.permissions, owner=owner, mapped=mapped)
     lists_folders = EMPTY_FOLDERS in seal.manifests
@@ -154,8 +154,8 @@ def tree_findings(
 
 
 def findings_without_data(layout: DatasetLayout, release: str, seal: Seal) -> Iterator[Finding]:
-    """Yield the findings of a release without a folder `data`: what replaced it, or everything as missing.
-    Raises FailedError for an unreadable manifest, OSError."""
+    """Yield the findings for a release without a folder `data`: the file that replaced it, or all files as
+    missing. Raises FailedError for an unreadable manifest, OSError."""
     try:
         kind = kind_of((layout.release(release) / DATA).lstat().st_mode)
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def findings_without_data(layout: DatasetLayout, release: str, seal: Seal) -> It
 
 
 class _ReleaseWalk:
-    """One pass over a release."""
+    """A pass over a release's tree."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class _ReleaseWalk:
         self._reported: set[str] = set()
         self._unreadable: list[Finding] = []  # folders that the walk could not read, not yielded yet
         self._empty_folders = Kept(())
-        self._acls: dict[str, str] = {}  # for files of the current manifest batch: how their ACLs deviate
+        self._acls: dict[str, str] = {}  # path of a file in the current manifest batch: how its ACL deviates
         self._calls = Calls()
 
     def close(self) -> None:
@@ -202,8 +202,8 @@ class _ReleaseWalk:
         os.close(self._root)
 
     def above(self) -> Iterator[Finding]:
-        """Yield findings about modes of `data` and about what stands beside it. If the file system has no
-        ACLs now, that is one finding, and none are compared."""
+        """Yield findings about the mode of `data` and about files beside it. If the file system no longer has
+        ACLs, that is one finding, and ACLs are not compared."""
         for name in sorted(os.listdir(self._folder)):
             if name == EMPTY_FOLDERS and self._lists_folders:
                 continue
@@ -223,11 +223,11 @@ class _ReleaseWalk:
             yield Finding("mode", ".", why)
 
     def compare(self, stop: Callable[[], None]) -> Iterator[Finding]:
-        """Yield findings below `data`. The cursor yields tree paths to check, with the index of the
-        manifest's next row; `own`: the path is that row's."""
+        """Yield findings below `data`. The cursor yields the tree's paths to check, with the index of the
+        manifest's next row. `own`: the path is the path of that row."""
         tree = Cursor(self._folder / DATA, unreadable=self._note_unreadable)
         if self._lists_folders:
-            # A damaged list has its own finding (`audit_plan.unsound`); its folders then count as extra.
+            # A damaged list has its own finding (`audit_plan.unsound`). Its folders then count as extra.
             with contextlib.suppress(FailedError):
                 self._empty_folders = Kept(read_folders(self._folder / EMPTY_FOLDERS))
         columns = ("path", "size", "mtime_ns") if self._touched else ("path", "size")
@@ -266,7 +266,7 @@ class _ReleaseWalk:
             return False
         if self._acls and any(name in self._acls for name in names):
             return False
-        # Without modes by path, few combinations stand for all files.
+        # Unless modes depend on the path, the files have few combinations of mode and owner.
         owned = zip(looked.mode, looked.uid, looked.gid, strict=True)
         each = (
             zip(names, owned, strict=True)
@@ -279,7 +279,7 @@ class _ReleaseWalk:
         )
 
     def _other_acls(self, paths: Sequence[str]) -> dict[str, str]:
-        """Return how the ACLs of these files deviate; by threads if the calls wait for a server."""
+        """Return how the ACLs of these files deviate. It uses threads if the calls wait for a server."""
         groups = [
             (folder, together[at : at + _FILES_AT_ONCE])
             for folder, names in groupby(paths, lambda path: path.rpartition("/")[0])
@@ -294,7 +294,7 @@ class _ReleaseWalk:
             try:
                 fd = open_beneath(self._root, folder, _LOOK) if folder else os.dup(self._root)
             except OSError:
-                # The folder has a finding of its own.
+                # The folder has its own finding.
                 continue
             try:
                 for path in paths:
@@ -316,8 +316,8 @@ class _ReleaseWalk:
         self._unreadable.append(Finding("unread", folder, why))
 
     def _absent(self, path: str) -> Iterator[Finding]:
-        """Yield the finding for a path with no file in its place. It is gone, a folder now, or in an
-        unreadable folder, which has a finding of its own."""
+        """Yield the finding for a path that is not a file now. The file is gone, is now a folder, or is in an
+        unreadable folder, which has its own finding."""
         try:
             fd = open_beneath(self._root, path, _LOOK)
         except PermissionError:
@@ -336,8 +336,8 @@ class _ReleaseWalk:
             yield Finding("missing", path, "it was not there when its folder was read")
 
     def _unpublished_path(self, member: WalkedPath, path: str) -> Iterator[Finding]:
-        """Yield findings of a tree path without a manifest row; `path` is that of the next row. A folder that
-        holds files of the manifest or listed empty folders is only checked for its permissions."""
+        """Yield findings of a tree path without a manifest row. `path` is the path of the next row. If a
+        folder has files of the manifest or listed empty folders, only its permissions are checked."""
         if member.kind != "dir":
             yield Finding("extra", member.path, f"a {member.kind} that was not published")
         elif self._empty_folders.meet(member.path) or member.holds(path):
@@ -346,7 +346,7 @@ class _ReleaseWalk:
             yield Finding("extra", member.path, "a folder that was not published")
 
     def _published_path(self, member: WalkedPath, size: int, mtime_ns: int | None) -> Iterator[Finding]:
-        """Yield findings of a tree path with a manifest row, by its size and time."""
+        """Yield findings of a tree path with a manifest row: its size and time are compared."""
         if member.kind != "file":
             yield Finding("replaced", member.path, f"a {member.kind} stands in its place")
             return
@@ -357,7 +357,7 @@ class _ReleaseWalk:
         yield from self._wrong_permissions(member)
 
     def _wrong_permissions(self, member: WalkedPath) -> Iterator[Finding]:
-        """Yield the deviation of mode, owner, group and ACL."""
+        """Yield the deviations of mode, owner, group and ACL."""
         why = [self._permissions.deviates(member.kind, member.path, member.mode, member.uid, member.gid)]
         if member.kind == "file":
             why.append(self._acls.get(member.path, ""))

@@ -1,5 +1,5 @@
-"""gc and remove of one dataset: decide, say what it frees, mark, look again, rename, then remove the files;
-and the removal of a dataset with all of its releases and its state.
+"""gc and remove for one dataset: decide, forecast the freed space, mark, check again, rename, then remove the
+files. Also the removal of a dataset with all its releases and its state.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
 
 def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
-    """Count the bytes and inodes that removing all these folders together frees. Missing folders count as
-    nothing. `check` is called now and then, and may raise. Raises by `errno_map.storage_error` if a folder
-    cannot be opened."""
-    from penstock.dataset.disk_use import Use  # Arrow: not where nothing is removed
+    """Count the bytes and inodes that removing all these folders together frees. Missing folders count 0. It
+    calls `check` now and then, which may raise. Raises `errno_map.storage_error` if a folder cannot be
+    opened."""
+    from penstock.dataset.disk_use import Use  # it loads Arrow, which only a removal needs
 
     with Use(projects=True) as use:
         area = use.area()
@@ -87,26 +87,28 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
 
 # gc and remove of one dataset.
 #
-# without a lock        snapshot, decision, forecast: all that a dry run does
-# the dataset's lock    what was killed before is settled; snapshot and decision again (a release is removed
-#                       only where both say so); mark; wait (`settling`); pins and `current` again; rename
-#                       and of stagings that are removed, too
-# the lock `gc.lock`    the files, within the pace of removals (`shares`)
+# | lock held          | actions                                                                           |
+# |--------------------|-----------------------------------------------------------------------------------|
+# | none               | snapshot, decision, forecast: all steps of a dry run                              |
+# | the dataset's lock | finish interrupted removals; snapshot and decision again (a release is removed    |
+# |                    | if both agree); mark; wait (`settling`); check pins and `current` again; rename,  |
+# |                    | also the stagings to remove                                                       |
+# | `gc.lock`          | remove the files, within the pace of removals (`shares`)                          |
 
-GC_LOCK = "gc.lock"  # held while files without a name are removed
+GC_LOCK = "gc.lock"  # name of the lock for removing the files of renamed folders
 
 
 class StagingDecision(NamedTuple):
-    """The staging of a run that did not end."""
+    """The decision about the staging of a run that did not end."""
 
     path: Path
-    state: Path | None  # of its run; None: unknown run
+    state: Path | None  # the state of the staging's run; None: unknown run
     words: str
-    stays: str  # why gc keeps it; "": gc removes it
+    stays: str  # why gc keeps the staging; "": gc removes it
 
 
 class Plan(NamedTuple):
-    """What gc or remove would do."""
+    """The removals that gc or remove would make."""
 
     decisions: Sequence[ReleaseDecision]
     stagings: Sequence[StagingDecision]
@@ -121,11 +123,11 @@ class Plan(NamedTuple):
 
 
 class RemovalOutcome(NamedTuple):
-    """What gc or remove did."""
+    """The result of gc or remove."""
 
-    decisions: Sequence[ReleaseDecision]  # as taken under the lock
-    cleared: int  # folders whose files are all removed
-    waits: str  # why files are left; "": none are
+    decisions: Sequence[ReleaseDecision]  # the decisions made under the lock
+    cleared: int  # number of folders whose files are all removed
+    waits: str  # why files are left; "": no files are left
 
 
 def plan(
@@ -136,9 +138,8 @@ def plan(
     unpinned: Collection[str] = (),
     stagings: bool = True,
 ) -> Plan:
-    """Plan what gc or remove would do now, without a lock or any change. Raises PreflightError for another
-    account than the owner, if releases exist but the dataset's state does not, and for an unknown pin in
-    `unpinned`."""
+    """Plan the removals of gc or remove, without a lock or any change. Raises PreflightError unless the owner
+    calls, if releases exist but the dataset's state does not, and for an unknown pin in `unpinned`."""
     dataset_folders.check_owner(layout)
     if dataset_folders.releases(layout):
         dataset_folders.need_state(layout)
@@ -164,10 +165,10 @@ def carry_out(
     *,
     unpinned: Collection[str] = (),
 ) -> RemovalOutcome:
-    """Carry out the plan as far as it still holds. Raises LockedError while a run holds the dataset. Without
-    space for its writes, it first removes files that already lost their name, then gives up the dataset's
-    reserve, and starts again. A rename that could not be noted keeps its mark, by which
-    `removals.settle_removals` writes the history's line."""
+    """Carry out the plan as far as it is still valid. Raises LockedError while a run holds the dataset. If
+    its writes lack space, it first removes files of renamed folders, then uses the dataset's reserve, and
+    starts again. A rename that could not be noted keeps its mark. From that mark `removals.settle_removals`
+    later writes the history's line."""
     gone: dict[str, ReleaseDecision] = {}
     waiting = list(unpinned)
     cleared = 0
@@ -207,8 +208,8 @@ def _named_away(
     unpinned: list[str],
     gone: dict[str, ReleaseDecision],
 ) -> list[ReleaseDecision]:
-    """Do all that needs the dataset's lock. Renamed releases are added to `gone` even if this raises;
-    withdrawn pins leave `unpinned`."""
+    """Do the part of the plan that needs the dataset's lock. It adds renamed releases to `gone`, even if it
+    raises, and removes withdrawn pins from `unpinned`."""
     with holding(context, layout.dataset, "", step):
         removals.settle_interrupted(context, layout)
         while unpinned:
@@ -233,7 +234,7 @@ def _named_away(
 
 
 def _pin_named(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
-    """Raise PreflightError if there is no pin of that name."""
+    """Return the pin of that name. Raises PreflightError if it does not exist."""
     same = [pin_name for pin_name in pins.names(layout, name) if pin_name == name]
     pin = next(iter(pins.read(layout, same)), None)
     if pin is None:
@@ -246,8 +247,8 @@ def _pin_named(context: Context, layout: DatasetLayout, name: str) -> ReleasePin
 
 
 def take_back(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
-    """Withdraw a reader's pin with a line in the history. Raises as `_pin_named`. By the dataset's owner,
-    under its lock."""
+    """Withdraw a reader's pin, with a line in the history. The dataset's owner calls it, under the dataset's
+    lock. Raises PreflightError if the pin does not exist."""
     pin = _pin_named(context, layout, name)
     line = Unpinning(
         at=clock.stamp(layout.releases),
@@ -270,8 +271,8 @@ def _removed(
     decisions: Sequence[ReleaseDecision],
     gone: dict[str, ReleaseDecision],
 ) -> list[ReleaseDecision]:
-    """Rename the releases that nothing holds, and return the decisions after the last check. If there is no
-    space for all marks, it renames the marked releases before it raises."""
+    """Rename the releases that nothing holds, and return the decisions after the last check. If space does
+    not suffice for all marks, it renames the marked releases before it raises."""
     marked: dict[str, RemovalMark] = {}
     full: NoSpaceError | None = None
     try:
@@ -312,8 +313,7 @@ def _removed(
 
 
 def settling(context: Context) -> float:
-    """Return the seconds between mark and last check: twice the time for which a client may see an old
-    state."""
+    """Return the seconds to wait between mark and last check: twice the time T of `dataset.pins`."""
     from penstock.fs.capabilities import facts
     from penstock.fs.kinds import rules_of
     from penstock.fs.mount_checks import directory_seconds
@@ -332,7 +332,7 @@ def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str
         return 0, ""
     try:
         with contextlib.ExitStack() as held:
-            # Without space for the lock, remove files anyway: of two removals each continues.
+            # If space for the lock is lacking, files are removed without it: two removals at once do no harm.
             with contextlib.suppress(NoSpaceError):
                 held.enter_context(lock_of(context, layout, "", step, GC_LOCK))
             held.enter_context(removing(context, layout))
@@ -343,7 +343,7 @@ def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str
 
 
 def _latest(layout: DatasetLayout) -> Run | None:
-    """Return the run that the dataset was last listed for, if it is published."""
+    """Return the run for which the dataset was last listed, if that run is published."""
     try:
         run = run_store.open_run(layout)
         return run if run_store.published(run) else None
@@ -354,8 +354,8 @@ def _latest(layout: DatasetLayout) -> Run | None:
 def _states(
     layout: DatasetLayout, decisions: Sequence[ReleaseDecision], stagings: Sequence[StagingDecision]
 ) -> list[Path]:
-    """Return the state folders that go with what is removed: of runs, repairs and their stagings. Empty if
-    the state lies on another file system, whose quota counts it."""
+    """Return the state folders that are removed with these releases and stagings: of runs, repairs and their
+    stagings. Empty if the state is on another file system, whose quota counts it."""
     states = [staging.state for staging in stagings if staging.state is not None and not staging.stays]
     for decision in decisions:
         if not decision.held_by:
@@ -402,16 +402,16 @@ def _alive(context: Context, layout: DatasetLayout, key: str) -> str:
 #     <root>/.removed-<dataset>-<nonce>      the dataset, without its name; so below `target.state_root`
 #
 # Under the dataset's lock each release is marked as in `removals`, so that no reader pins it, and pins are
-# checked again. One rename then takes the folder with `current`, releases and state: a reader sees a whole
+# checked again. One rename then moves the folder with `current`, releases and state, so a reader sees a whole
 # release or nothing. The files are removed without the lock.
 #
 # | killed            | the dataset | what continues                                     |
 # |-------------------|-------------|----------------------------------------------------|
-# | before the rename | stands      | the next command under the lock removes the marks  |
-# | after it          | is gone     | the same command removes the files                 |
+# | before the rename | exists      | the next command under the lock removes the marks  |
+# | after the rename  | is gone     | the same command removes the files                 |
 #
-# Limit: a process frozen right before the rename that wakes after its lock was taken over still renames; only
-# `removals` bars that.
+# Limit: a process that is frozen right before the rename still renames when it wakes, even if its lock was
+# taken over. Only `removals` prevents that.
 
 WHY = "all of the dataset is removed"  # the reason in each release's mark
 
@@ -423,8 +423,8 @@ def take_name(
     step: str,
     unpinned: Collection[str] = (),
 ) -> list[ReleaseDecision]:
-    """Rename the dataset away, unless a release is held; the decisions say by what. Raises as `_refuse`, and
-    by `errno_map.storage_error`."""
+    """Rename the dataset away, unless a release is held; the decisions name the holders. Raises as `_refuse`,
+    and the errors of `errno_map.storage_error`."""
     with holding(context, layout.dataset, "", step):
         removals.settle_interrupted(context, layout)
         _refuse(context, layout)
@@ -436,7 +436,7 @@ def take_name(
             if not any(decision.held_by for decision in decisions):
                 marks += [removals.mark(layout, decision.facts, WHY) for decision in decisions]
                 context.stop.wait(settling(context))
-                # Pins placed before their reader could see the mark.
+                # Decide again: pins may have been placed before their readers could see the mark.
                 decisions = retention_decision.take(context, layout).decide(criteria)
             if not any(decision.held_by for decision in decisions):
                 elsewhere = [] if layout.state_root is None else [layout.state.parent]
@@ -449,7 +449,7 @@ def take_name(
 
 
 def left(layout: DatasetLayout) -> list[Path]:
-    """Return the renamed folders still to be removed; after a kill between the two renames, the state too."""
+    """Return the renamed folders still to be removed, with the state after a kill between the two renames."""
     name = re.compile(rf"\.removed-{re.escape(layout.dataset)}-[0-9a-f]{{16}}")
     folders: list[Path] = []
     for root in (layout.root, layout.state_root):
@@ -457,13 +457,14 @@ def left(layout: DatasetLayout) -> list[Path]:
             with contextlib.suppress(FileNotFoundError):
                 folders += [root / entry for entry in sorted(os.listdir(root)) if name.fullmatch(entry)]
     if folders and layout.state_root is not None and not os.path.lexists(layout.folder):
-        # First: the evidence that the state belongs to no dataset goes last.
+        # The state comes first: the renamed dataset proves that the state belongs to no dataset, so it goes
+        # last.
         folders[:0] = [layout.state.parent] if layout.state.is_dir() else []
     return folders
 
 
 def clear(context: Context, layout: DatasetLayout) -> int:
-    """Remove those files, within the pace of removals; return the number of folders."""
+    """Remove the folders that `left` returns, within the pace of removals; return their number."""
     folders = left(layout)
     if folders:
         with removing(context, layout):
@@ -473,7 +474,7 @@ def clear(context: Context, layout: DatasetLayout) -> int:
 
 
 def _refuse(context: Context, layout: DatasetLayout) -> None:
-    """Raise PreflightError if something is at work, or is not penstock's to remove."""
+    """Raise PreflightError if a command is working on the dataset, or it has files of others."""
     claim = run_claims.highest(layout)
     ways = [dataset_state.of_claim(context, layout, claim)] if claim else []
     ways += [f"array {array.array} has not ended" for array in live_arrays(context, layout.dataset)]

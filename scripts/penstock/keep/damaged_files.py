@@ -1,5 +1,5 @@
-"""The published files that a repair replaces: those of its release, and the very same inodes in other
-releases, which get the new file, too.
+"""The published files that a repair replaces: those in its release, and hard links to the same inodes in
+other releases.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
-NAMED = 1000  # paths named in a line of the history
+NAMED = 1000  # most paths named in a line of the history
 
 
 def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
-    """Make a mender, which replaces files with the published modes, group and owner. It opens the release's
-    `data`, made again if missing. Raises FailedError if this mount cannot restore the ACL."""
+    """Make a mender, which replaces files and gives them the published modes, group and owner. It opens the
+    release's `data`, and remakes it if missing. Raises FailedError if this mount cannot restore the ACL."""
     published = seal.permissions
     data = layout.release(release) / DATA
     uid, gid = numbers_here(
@@ -59,7 +59,7 @@ def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str)
 
 
 def _rules(published: SealedPermissions, data: Path) -> AccessRules:
-    """Raise FailedError if the numbers in the release's ACL differ on this mount."""
+    """Return the rules. Raises FailedError if the numbers in the release's ACL differ on this mount."""
     if published.acl and is_mapped(data):
         raise FailedError(
             "the release's ACL cannot be set again here",
@@ -77,34 +77,33 @@ def inode_of(layout: DatasetLayout, release: str, path: str) -> os.stat_result |
         return None
 
 
-# Damaged files of a release that are the same inodes in other releases: a repair replaces them there too.
+# Damaged files of a release may be the same inodes in other releases. A repair replaces them there too.
 #
-# Candidates are the files of each other release whose record has the digest of a damaged file, under any
-# path. Other releases get the new file first: a repair killed in between still finds the rest by the old
+# Candidates are all files in other releases whose record has the digest of a damaged file. Other releases get
+# the new file first, so a repair that continues after a kill still finds the remaining files by the old
 # inode. The caller holds the locks of the dataset and of its audits.
 
 
 class Name(NamedTuple):
-    """Another name of a damaged file."""
+    """Another name of a damaged file, in another release."""
 
     release: str
     path: str
-    mtime_ns: int  # from the other release's manifest
+    mtime_ns: int  # modification time in the other release's manifest
 
 
 @dataclass
 class HardLinkedDamage:
-    """The other names of damaged files, and what became of them. Threads may call `mend` for different
-    files."""
+    """The other names of damaged files, and their repairs. Threads may call `mend` for different files."""
 
     context: Context
     layout: DatasetLayout
     release: str  # the release under repair
-    spared: Mapping[str, str]  # other release: why it is left alone
-    # path in the repaired release: its other names
+    spared: Mapping[str, str]  # other release: why it is not changed
+    # path in the release under repair: its other names
     names: dict[str, list[Name]] = field(default_factory=dict)
     mended: dict[str, set[str]] = field(default_factory=dict)  # other release: its repaired paths
-    # other release: its paths that stay damaged, and why
+    # other release: its paths that are still damaged, and why
     failed: dict[str, dict[str, str]] = field(default_factory=dict)
     _menders: dict[str, Mender] = field(default_factory=dict)
     _why: dict[str, str] = field(default_factory=dict)
@@ -119,8 +118,8 @@ class HardLinkedDamage:
         records: Sequence[Record],
         spared: Mapping[str, str],
     ) -> Self:
-        """Find the other names of these files, before any is replaced. `spared`: releases to leave alone,
-        with the reason."""
+        """Find the other names of these files, before a file is replaced. `spared`: releases not to be
+        changed, with the reason."""
         damage = cls(context, layout, release, spared)
         inodes: dict[tuple[int, int], str] = {}
         for record in records:
@@ -141,14 +140,15 @@ class HardLinkedDamage:
                 if mine is not None:
                     self.names.setdefault(mine, []).append(Name(sibling, path, mtime_ns))
         except PenstockError as error:
-            # Without its manifest only the same path can be checked.
+            # Without the other release's manifest, only the same path can be checked.
             for (device, inode), path in inodes.items():
                 status = inode_of(self.layout, sibling, path)
                 if status is not None and (status.st_dev, status.st_ino) == (device, inode):
                     self.failed.setdefault(sibling, {})[path] = str(error).partition("\n")[0]
 
     def __enter__(self) -> Self:
-        """Open the other releases. One that cannot be changed keeps its files; `_why` has the reason."""
+        """Open the other releases. A release that cannot be changed is left out, and `_why` has the
+        reason."""
         for sibling in sorted({name.release for names in self.names.values() for name in names}):
             if sibling in self.spared:
                 self._why[sibling] = self.spared[sibling]
@@ -169,8 +169,8 @@ class HardLinkedDamage:
         self._stack.close()
 
     def mend(self, path: str, new: Path) -> None:
-        """Give each other release that shares the damaged file of `path` the file `new`, already as it will
-        be published."""
+        """Put the file `new` into each other release that shares the damaged file of `path`. `new` already
+        has its final permissions and times."""
         for name in self.names.get(path, ()):
             before = inode_of(self.layout, self.release, path)
             theirs = inode_of(self.layout, name.release, name.path)
@@ -189,7 +189,7 @@ class HardLinkedDamage:
                 self.mended.setdefault(name.release, set()).add(name.path)
 
     def note(self, audit: Audit, fsync_ends: str) -> None:
-        """Write history line and verdict of each other release that was repaired."""
+        """Write a history line and the verdict for each other release that was repaired."""
         for sibling, paths in sorted(self.mended.items()):
             line = Repair(
                 at=clock.stamp(self.layout.releases),

@@ -1,21 +1,21 @@
-"""`gate --mend`: checks a whole release right before a job, and fetches what is missing or damaged.
+"""`gate --mend`: checks a whole release right before a job, and fetches missing or damaged files.
 
-It is an audit and a repair in one. The gate opens only if names, sizes and modification times of all files
-are as published. Each file with another time is read and must have the published bytes; a random sample is
-read past the caches. The result states what that can miss. Repaired files come from the pinned version and
-were read back. No file is touched to look younger.
+It combines an audit and a repair. The gate opens only if names, sizes and modification times of all files are
+as published. A file with another time is read and must have the published bytes. A random sample of files is
+read, bypassing the caches. The result states which damage this can miss. Repaired files come from the pinned
+version and were read back. No file is touched to look younger.
 
 | this account     | the check finds               | readers have a pin | then                            |
 |------------------|-------------------------------|--------------------|---------------------------------|
-| is not the owner | nothing                       | any                | the gate opens; no byte is read |
-| is not the owner | damage                        | any                | 4, with the owner's command     |
-| is the owner     | nothing                       | any                | the gate opens                  |
-| is the owner     | damage                        | yes                | 4, with the pins                |
+| is not the owner | no damage                     | any                | the gate opens; no byte is read |
+| is not the owner | damage                        | any                | exit 4, with the owner's command|
+| is the owner     | no damage                     | any                | the gate opens                  |
+| is the owner     | damage                        | yes                | exit 4, with the pins           |
 | is the owner     | damage                        | no                 | it is repaired, the gate opens  |
-| is the owner     | damage, and the source has    | no                 | 4: the rest is repaired         |
-|                  | not what was published        |                    |                                 |
-| is the owner     | damage that another release   | on that one        | it is repaired in this release, |
-|                  | shares                        |                    | and said of the other one       |
+| is the owner     | damage, and the source lacks  | no                 | exit 4; other damage is repaired|
+|                  | the published bytes           |                    |                                 |
+| is the owner     | damage that another release   | on the other       | it is repaired in this release; |
+|                  | shares                        | release            | the result names the other one  |
 """
 
 from __future__ import annotations
@@ -50,39 +50,39 @@ if TYPE_CHECKING:
 
 
 STEP = "gate"
-# Average limits of the sample if no fraction is given: some seconds of reading.
+# Average limits of the sample if no fraction is given: reading it takes some seconds.
 READ_FILES, READ_BYTES = 1000, 4 << 30
-# Bytes up to which the repair runs on this machine if no backend is named: an array would wait.
+# Most bytes that are repaired on this machine if no backend is named, since an array would wait in a queue.
 REPAIRED_HERE = 64 << 30
 PATIENCE = 600.0  # default seconds to wait for another check or repair of the dataset
 AGAIN = 2.0
 NAMED = 3
-SEEN = 10_000  # findings after which the check of another account than the owner's ends
+SEEN = 10_000  # findings after which the check ends if this account is not the owner
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the caller wants checked."""
+    """The checks and the repair that the caller wants."""
 
-    choice: AuditSelection | None = None  # the sample; None: what is read in seconds
-    within: float | None = None  # as in `gate.passed`
+    choice: AuditSelection | None = None  # the sample; None: a sample that takes seconds to read
+    within: float | None = None  # seconds, as in `gate.passed`
     patience: float = PATIENCE
-    # Runs the check's elements, and those of a small repair, on this machine; None: the context's cluster
-    # does.
+    # the cluster that runs the elements of the check and of a small repair on this machine; None: the
+    # context's cluster
     local: Cluster | None = None
-    repair_there: bool = False  # run even a small repair on the context's cluster
+    repair_there: bool = False  # whether to run even a small repair on the context's cluster
 
 
 def sample_fraction(seal: Seal) -> float:
-    """Return the fraction of files that takes seconds to read."""
+    """Return the fraction of files whose reading takes seconds."""
     files, size = READ_FILES / max(1, seal.files), READ_BYTES / max(1, seal.bytes)
     return min(1.0, files, size)
 
 
 def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
     """Check the current release, repair it if needed and allowed, and pass the gate. Raises FindingsError
-    (exit 4) if the gate stays closed, LockedError if another command works for longer than `patience`, and as
-    audit and repair do."""
+    (exit 4) if the gate stays closed, LockedError if another command works for longer than `patience`, and
+    the errors of audit and repair."""
     wish = wish or Wish()
     layout = context.layout(dataset)
     release = gate.current(layout)
@@ -97,7 +97,8 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         results: list[RepairResult] = []
         standing = verdicts.standing(verdicts.read(layout, release))
         if standing and layout.repair(release).plan.exists():
-            # Continue a killed repair with what it fetched; another audit would make it start again.
+            # Continue a killed repair with the files that it fetched. After another audit it would have to
+            # start again.
             results.append(_repair(context, layout, seal, standing, wish))
         looked = _look(context, layout, release, seal, wish)
         counts = verdicts.standing(verdicts.read(layout, release)) or looked["counts"]
@@ -105,15 +106,15 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
             results.append(_repair(context, layout, seal, counts, wish))
             repair_step.judge(results[-1])
         elif not results:
-            # A killed repair may have left fetched files.
+            # A killed repair may have left files that it fetched.
             _patiently(
                 context,
                 layout,
                 lambda: repair_step.clear_ended(context, dataset, release),
                 wish.patience,
             )
-        # Everything that these checks found is repaired. A later repair need not go by them, and hundreds a
-        # day would displace the audits that it should go by.
+        # All findings of these checks are repaired, so a later repair does not need them. Hundreds of checks
+        # per day would displace the audits that it needs.
         audit_store.drop_looks(layout, release)
     passed = _passed(context, layout, wish)
     return {
@@ -139,7 +140,7 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
 
 @contextmanager
 def _alone(context: Context, layout: DatasetLayout, release: str, patience: float) -> Iterator[None]:
-    """Hold the lock that allows one check with its repair at a time."""
+    """Hold the lock under which only one check with its repair runs at a time."""
     lock = lock_of(context, layout, release, STEP, "gate.lock")
     _patiently(context, layout, lock.__enter__, patience)
     try:
@@ -149,8 +150,7 @@ def _alone(context: Context, layout: DatasetLayout, release: str, patience: floa
 
 
 def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], object], patience: float) -> None:
-    """Call `work`, and retry while another process holds its lock. Raises LockedError after `patience`
-    seconds."""
+    """Call `work`, and retry while its lock is taken. Raises LockedError after `patience` seconds."""
     until = time.monotonic() + patience
     noted = False
     while True:
@@ -183,7 +183,7 @@ def _look(context: Context, layout: DatasetLayout, release: str, seal: Seal, wis
 def _repair(
     context: Context, layout: DatasetLayout, seal: Seal, counts: Mapping[str, int], wish: Wish
 ) -> RepairResult:
-    """Repair the release; raise FindingsError if others read it."""
+    """Repair the release; raise FindingsError if other jobs read it."""
     release = seal.release
     longest = context.config.gc.longest_pin
     read = pins.of_others(
@@ -200,7 +200,7 @@ def _repair(
         )
     small = sum(counts.values()) * seal.bytes <= REPAIRED_HERE * max(1, seal.files)
     at = _local(context, wish) if small and not wish.repair_there else context
-    # Damage shared with other releases is repaired there too, unless they have readers.
+    # Damage shared with other releases is repaired there, too, unless those have readers.
     spared = {name: f"others read it: {release_pins[0].words()}" for name, release_pins in read.items()}
     results: list[RepairResult] = []
     _patiently(
@@ -230,7 +230,7 @@ def _local(context: Context, wish: Wish) -> Context:
 
 
 def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish) -> MendResult:
-    """Check as an account that may repair nothing; reads no file and writes nothing."""
+    """Check as an account that may not repair. Reads no file's bytes and writes nothing."""
     began = time.time()
     touched = audit_step.Touched()
     try:

@@ -1,18 +1,18 @@
 """Notices: calls `notify.command` once for each event of a dataset.
 
-Commands call `send` as they end. It reads from the dataset's state what is owed, so the next command sends
-what a killed one owed. Marks:
+Commands call `send` as they end. It finds the notices owed from the dataset's state, so the next command
+sends the notices that a killed command owed. For each notice a mark is made:
 
-    <state>/notices/<event>-<id>    made by O_EXCL before the command is called; empty once the command ended
+    <state>/notices/<event>-<id>    made by O_EXCL before `notify.command` is called, emptied once that ended
 
 | event     | owed for                                                       | id             |
 |-----------|----------------------------------------------------------------|----------------|
-| failed    | the note of the last end (`dataset.last_end`), of no signal    | its time       |
-| findings  | a gate that is closed by damage                                | release, why   |
-| published | the newest publication, for LATE                               | release, time  |
-| stale     | a last success that is older than `notify.stale`               | its time       |
+| failed    | a noted failure (`dataset.last_end`), except by a signal       | its time       |
+| findings  | a gate that damage closed                                      | release, why   |
+| published | the newest publication, until it is LATE seconds old           | release, time  |
+| stale     | a last success older than `notify.stale`                       | its time       |
 
-A mark that is not empty belongs to a notice that was cut off. It may have arrived, so it is reported, not
+If a mark is not empty, its notice was interrupted. The notice may have arrived, so it is reported and not
 repeated. If no mark can be made, as on a full target, the notice is sent anyway.
 """
 
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config
     from penstock.core.layout import DatasetLayout
 
-LATE = 7 * 86400.0  # seconds after which a publication is no news
+LATE = 7 * 86400.0  # seconds after which a publication is not announced any more
 
 
 _COMMAND = re.compile(r"(?:^|(?<=`))penstock (?!--config )")  # a command that a person is advised to run
 
 
 class Notice(NamedTuple):
-    """One event of a dataset. `id` is unique within its kind; "": it leaves no mark."""
+    """An event of a dataset. `id` is unique among events of its kind; "": no mark is made."""
 
     event: str
     id: str
     why: str = ""
-    go_on: str = ""  # advice; its commands name the configuration, since the recipient is elsewhere
+    go_on: str = ""  # advice; its commands name the configuration file, which the recipient may not know
     release: str = ""
 
     @property
@@ -66,10 +66,10 @@ class Notice(NamedTuple):
 
 
 def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) -> dict[str, list[str]]:
-    """Send the notices owed for all datasets that this account stages; raises only InterruptedRunError.
+    """Send the notices owed for all datasets that this account stages. Raises only InterruptedRunError.
     Returns, by dataset, a sentence for each notice that may not have arrived. `failed`: why datasets failed
-    just now; if there is no note of it, as when the target is missing, no later command will know. All calls
-    share `notify.timeout`; the next command sends the rest."""
+    just now, in case no note could be made, as when the target is missing. All calls share `notify.timeout`;
+    the next command sends the other notices."""
     said: dict[str, list[str]] = {}
     budget = command.TimeBudget(config.notify.timeout)
     for name in config.datasets if config.notify.command else ():
@@ -115,7 +115,7 @@ def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
 
 
 def _forget(layout: DatasetLayout, owed: Container[str]) -> None:
-    """Remove marks of events that no longer hold, so that they are announced again if they return."""
+    """Remove marks of events that are over, so that they are announced if they happen again."""
     with contextlib.suppress(FileNotFoundError):
         for mark in layout.notices.iterdir():
             if mark.name not in owed and not mark.name.startswith("."):
@@ -123,7 +123,7 @@ def _forget(layout: DatasetLayout, owed: Container[str]) -> None:
 
 
 def _once(config: Config, layout: DatasetLayout, notice: Notice, budget: command.TimeBudget) -> list[str]:
-    """Call the command, unless a mark says that it was called; return an error as a sentence."""
+    """Call `notify.command`, unless a mark says that it was called; return errors as sentences."""
     mark, me = layout.notices / notice.mark, holders.this_process("", "notify")
     if not budget.left() and not (notice.id and mark.exists()):
         took = f"notify.command took all of its {config.notify.timeout:.0f} s"

@@ -1,5 +1,5 @@
-"""What a published release gets later: a description as Croissant (a form that catalogues read), made of its
-seal and its manifest alone, and a signature.
+"""Additions to a published release: a signature, and a description as Croissant (a format that catalogues
+read). The description is made from seal and manifest alone.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Described(NamedTuple):
     """The description of one release."""
 
     release: str
-    pieces: Iterator[str]  # the document's text, made while it is read
-    left_out: Sequence[str]  # keys of the dataset's description that Croissant requires and that are missing
+    pieces: Iterator[str]  # pieces of the document's text, made during iteration
+    left_out: Sequence[str]  # keys that Croissant requires but the dataset's description lacks
 
 
 def describe(context: Context, dataset: str, release: str | None) -> Described:
-    """Describe a release. Raises ConfigError if it does not exist, FindingsError if its manifest is not the
-    sealed one, PreflightError if this account may not read it."""
+    """Describe a release. Raises ConfigError if it does not exist, FindingsError if its manifest does not
+    match the seal, PreflightError if this account may not read it."""
     layout = context.layout(dataset)
     release = released(context, layout, release, "describe")
     folder = layout.release(release)
@@ -83,23 +83,23 @@ def describe(context: Context, dataset: str, release: str | None) -> Described:
 
 # sign: adds a signature to a release that was published without one.
 #
-# Nothing is signed that is not as it was published: the seal must be the one in the history, manifests and
-# records those of the seal. Only the data is not read, which an audit does.
+# Only a release that is as published is signed: the history must have the seal's digest, and manifests and
+# records must match the seal. The data itself is not read; audits do that.
 
 SIGN = "sign"
 
 
 class Signed(TypedDict):
-    """What the command did with one release."""
+    """The result of the command for one release."""
 
     dataset: str
     release: str
-    signed: bool  # False: a valid signature existed
+    signed: bool  # whether it was signed now; False: a valid signature existed
 
 
 def sign(context: Context, dataset: str, release: str | None) -> Signed:
-    """Sign a release. Raises ConfigError without `target.sign_with` or such a release, FindingsError if it is
-    not as published, PreflightError for a key that cannot sign, LockedError."""
+    """Sign a release. Raises ConfigError if `target.sign_with` or the release is missing, FindingsError if it
+    is not as published, PreflightError for a key that cannot sign, LockedError."""
     layout = context.layout(dataset)
     key = _key(layout)
     dataset_folders.check_owner(layout)

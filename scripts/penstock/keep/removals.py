@@ -1,5 +1,5 @@
-"""Changes of which releases readers see: the removal of a release (a mark, one rename, a line in the history;
-then its files, at leisure), `current` led back or forward, and both brought to their end after a kill.
+"""Changes which releases readers see. It removes a release: a mark, a rename, a line in the history, and
+later the files. It moves `current` to an earlier or later release. It finishes either change after a kill.
 """
 
 from __future__ import annotations
@@ -29,34 +29,35 @@ if TYPE_CHECKING:
     from penstock.keep.retention_decision import Known
 
 
-# Removes a release: a mark, one rename, a line in the history; then its files without the lock.
+# Removes a release: a mark, a rename, a line in the history; then its files without the lock.
 #
 #     releases/.removing-<release>              the mark: no reader pins it any more (`dataset.pins`)
 #     releases/.removed-<release>-<nonce>       the release, without its name: nobody sees half of it
 #     runs/.removed-<run>-<nonce>               the state of its run
 #
-# The staging of a run that did not end, and its state, are renamed in the same way without a mark: nobody
-# reads them. Under the dataset's lock a release is marked and renamed, then its run's state. The history gets
-# a line, audits and verdict are removed, and last the mark. Its files go without that lock, so that a run
-# need not wait.
+# The staging of a run that did not end, and the run's state, are renamed likewise, but without a mark, since
+# nobody reads them. Under the dataset's lock a release is marked and renamed, then its run's state is
+# renamed. The history gets a line, audits and verdict are removed, and last the mark. The files are removed
+# without that lock, so that a run need not wait.
 #
 # | killed                     | the release | the next command under the lock                             |
 # |----------------------------|-------------|-------------------------------------------------------------|
-# | before the rename          | stands      | takes the mark back: it is decided anew                     |
-# | between rename and mark    | is gone     | goes on from the rename: state, line, verdict, mark         |
-# | while files are removed    | is gone     | `gc` and `remove` go on with the files                      |
+# | before the rename          | exists      | withdraws the mark; the release is then decided again       |
+# | after it, mark remains     | is gone     | continues after the rename: state, line, verdict, mark      |
+# | while files are removed    | is gone     | `gc` and `remove` remove the other files                    |
 #
-# A process frozen right before the rename may wake after its lock was taken over. So whoever withdraws the
-# mark first makes a file with the new name, to which no folder can be renamed. The file stays for a while.
+# A process frozen right before the rename may wake after its lock was taken over. So before a process
+# withdraws the mark, it makes a file with the new name, to which no folder can be renamed. The file stays for
+# a while.
 
 _REMOVING = ".removing-"
 _REMOVED = re.compile(r"\.removed-(.+)-[0-9a-f]{16}")
-BARRED = 30 * 86400.0  # seconds for which that file bars a frozen process's rename
+BARRED = 30 * 86400.0  # seconds for which that file prevents a frozen process's rename
 
 
 def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
     """Mark a release for removal, durably, with the reason `why`. The caller holds the lock. Raises
-    FailedError if it is marked already, and by `errno_map.storage_error`."""
+    FailedError if it is marked already, and the errors of `errno_map.storage_error`."""
     author = history.this_author()
     at = clock.stamp(layout.releases)
     made = RemovalMark(
@@ -85,12 +86,12 @@ def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
 
 
 def unmark(layout: DatasetLayout, mark: RemovalMark) -> None:
-    """Remove the mark: the release stays. The caller holds the lock."""
+    """Remove the mark, so that the release stays. The caller holds the lock."""
     cross_account_files.forget_notice(layout.removing(mark.release))
 
 
 def give_up(layout: DatasetLayout, mark: RemovalMark) -> None:
-    """As `unmark`, if the rename may have happened: then `settle_removals` does what follows it."""
+    """Remove the mark unless the release was renamed: then `settle_removals` needs the mark."""
     if os.path.lexists(layout.release(mark.release)) and not os.path.lexists(_removed(layout, mark)):
         unmark(layout, mark)
 
@@ -110,8 +111,8 @@ def take_name(context: Context, layout: DatasetLayout, mark: RemovalMark) -> Non
 
 
 def set_aside(context: Context, *folders: Path) -> None:
-    """Rename a staging and its run's state, or those of a dataset; `left` lists them from then on. The caller
-    holds the lock. Raises by `errno_map.storage_error`."""
+    """Rename a staging and its run's state, or a dataset and its state, so that `left` returns them. The
+    caller holds the lock. Raises the errors of `errno_map.storage_error`."""
     nonce = secrets.token_hex(8)
     for path in folders:
         context.assert_held()
@@ -122,14 +123,14 @@ def set_aside(context: Context, *folders: Path) -> None:
 
 
 def settle_removals(context: Context, layout: DatasetLayout) -> None:
-    """Finish a killed removal except for its files, by the module's table. The caller holds the lock."""
+    """Finish a killed removal, except for its files, as the table above says. The caller holds the lock."""
     for path in _marks(layout):
         try:
             mark = documents.load(dataset_documents.REMOVAL_MARK, path)
         except FileNotFoundError:
             continue
         except ValueError:
-            # A mark is written in one piece before anything else happens.
+            # A mark is written whole before the removal begins, so this file is not a mark.
             cross_account_files.forget_notice(path)
             continue
         context.assert_held()
@@ -140,7 +141,7 @@ def settle_removals(context: Context, layout: DatasetLayout) -> None:
 
 
 def left(layout: DatasetLayout) -> list[Path]:
-    """Return the renamed folders of releases and runs still to be removed, sorted by path."""
+    """Return the renamed folders of releases and runs whose files are still to be removed, sorted by path."""
     folders = []
     for folder in (layout.releases, layout.runs):
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -153,8 +154,8 @@ def left(layout: DatasetLayout) -> list[Path]:
 
 
 def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> None:
-    """Remove these folders, seals first so that none stands beside half a tree, and old files that barred a
-    rename."""
+    """Remove these folders, seals first, so that no seal remains beside half a tree; also old files that
+    prevented a rename."""
     for path in folders:
         context.stop.check()
         with history.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
@@ -168,25 +169,24 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
 
 
 def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
-    """Whether the release of a mark lost its name, and perhaps its files. If not, this bars its rename for
-    ever."""
+    """Whether the marked release was renamed, or even removed. If not, prevent its rename forever."""
     removed = _removed(layout, mark)
     if removed.is_dir() or _in_history(layout, mark) or not os.path.lexists(layout.release(mark.release)):
         return True
     value = {"release": mark.release, "why": "the removal was taken back"}
-    # Of two concurrent callers one makes the name, and both see which.
+    # If two callers are concurrent, one makes the name, and both see which.
     return not cross_account_files.post(layout.releases, removed.name, value) and removed.is_dir()
 
 
 def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
-    """Do what follows the rename, except for removing files; may be repeated. Raises NoSpaceError if the
-    history's line cannot be written: the mark stays, and `settle_removals` writes the line."""
+    """Do the steps that follow the rename, except for removing files. It may be repeated. Raises NoSpaceError
+    if the history's line cannot be written. Then the mark stays, and `settle_removals` writes the line."""
     gone = not os.path.lexists(layout.release(mark.release)) and not os.path.lexists(
         layout.staging(mark.release)
     )
     state = layout.run(mark.run).folder
     if mark.run and gone and state.is_dir():
-        # If the same content is being staged again, the state is that run's.
+        # If the same content is being staged again, the state belongs to that run.
         small_files.rename(state, layout.runs / f".removed-{mark.run}-{mark.nonce}")
     if gone:
         tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)
@@ -230,34 +230,34 @@ def _marks(layout: DatasetLayout) -> list[Path]:
     return [layout.releases / name for name in sorted(names) if name.startswith(_REMOVING)]
 
 
-# Leads `current` back to an earlier release, or forward again: one rename, and a line in the history.
+# Moves `current` to an earlier release, or to a later one again: a rename, and a line in the history.
 #
-# | killed | `current` names | what the next command under the lock does with the intent |
-# | --------------------------- | --------------- | -------------------------------------------------------- |
-# | before the intent           | the old one     | there is none |
-# | before the rename           | the old one     | removes it: nothing happened |
-# | before the history's line   | the new one     | writes the line, then removes it |
-# | before the intent's removal | the new one     | finds the line in the history, removes it |
+# | killed                      | `current` names | the next command under the lock                          |
+# |-----------------------------|-----------------|----------------------------------------------------------|
+# | before the intent           | the old release | finds no intent                                          |
+# | before the rename           | the old release | removes the intent: nothing happened                     |
+# | before the history's line   | the new release | writes the line, then removes the intent                 |
+# | before the intent's removal | the new release | finds the line in the history, removes the intent        |
 #
 # Order: the intent (`rollback.json`) is durable before the rename, the rename before the line, the line
-# before the intent is removed. `publish`, `rollback`, `remove` and `gc` settle an intent before they change
-# anything, so the history has the order in which `current` moved.
+# before the intent is removed. `publish`, `rollback`, `remove` and `gc` finish an interrupted rollback first,
+# so the history has the order in which `current` moved.
 #
-# A run frozen right before its own rename of `current` cannot undo a rollback: `point` makes a link and
-# renames it, and a rollback removes such links first, under the dataset's lock.
+# A run frozen right before its own rename of `current` cannot undo a rollback. `point` makes a link and
+# renames it; a rollback removes such links first, under the dataset's lock.
 
 
 class Led(NamedTuple):
-    """Where `current` leads now."""
+    """The result of moving `current`."""
 
     release: str
-    left: str  # the release before; "" if nothing changed
-    finished: bool  # an interrupted rollback was finished, and nothing else requested
+    left: str  # the release that `current` named before; "" if nothing changed
+    finished: bool  # whether an interrupted rollback was finished, and nothing else was requested
 
 
 def lead_current(context: Context, layout: DatasetLayout, release: str | None) -> Led:
-    """Make this release current, durably; None: the one that `current` named before. The caller holds the
-    lock. Raises ConfigError for an unknown release, FindingsError if the gate does not open for it."""
+    """Make `release` current, durably; None: the release that was current before. The caller holds the lock.
+    Raises ConfigError for an unknown release, FindingsError if the gate does not open for it."""
     dataset_folders.sweep_pointers(layout)
     finished = settle_rollback(context, layout)
     current = dataset_folders.current(layout)
@@ -279,14 +279,14 @@ def lead_current(context: Context, layout: DatasetLayout, release: str | None) -
 
 
 def settle_rollback(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
-    """Finish an interrupted rollback by the module's table; return it if it moved `current`. The caller holds
-    the dataset's lock. Raises FailedError if the intent cannot be read."""
+    """Finish an interrupted rollback as the table above says; return its intent if it moved `current`. The
+    caller holds the dataset's lock. Raises FailedError if the intent cannot be read."""
     try:
         intent = documents.load(dataset_documents.ROLLBACK_INTENT, layout.rollback)
     except FileNotFoundError:
         return None
     except ValueError:
-        # The intent is written whole before anything else: a damaged one is not ours.
+        # An intent is written whole before the rename, so a damaged file is not an intent.
         intent = None
     except OSError as error:
         raise FailedError(
@@ -351,6 +351,6 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
 
 def settle_interrupted(context: Context, layout: DatasetLayout) -> None:
     """Finish rollbacks first, then removals, except for their files, which gc removes. The caller holds the
-    dataset's lock. Raises as `rollback.settle` and `settle_removals`."""
+    dataset's lock. Raises as `settle_rollback` and `settle_removals`."""
     settle_rollback(context, layout)
     settle_removals(context, layout)

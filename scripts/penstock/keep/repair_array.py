@@ -1,5 +1,5 @@
-"""The array of a repair: its plan below `.penstock/repairs/<release>/`, the space that it needs, its
-elements, and the files that they fetched, each put in its place.
+"""The array of a repair: its plan below `.penstock/repairs/<release>/`, the space and the elements that it
+needs. It also puts the fetched files in their places.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def take(
     files: Iterable[Sequence[Entry]],
     standing: PlanInfo | None,
 ) -> None:
-    """State the space for these files, each as its rows, then count it as a plan's. `standing`: the plan of a
-    continued attempt; what that fetched is not counted again. Raises NoSpaceError, naming the runs that take
-    the room."""
+    """Announce the space that `files` need (rows for each file), then check it as for a plan. `standing`: the
+    plan of an attempt to continue; files that it fetched are not counted again. Raises NoSpaceError naming
+    the runs that take the space."""
     gid = modes.group_id(context.dataset(layout.dataset).permissions)
     stores = TargetStores(layout, replace(context.config.target, striping=INHERIT), gid)
     totals = _totals(files if standing is None else _left(layout, release, standing), stores)
@@ -100,7 +100,7 @@ def _totals(files: Iterable[Sequence[Entry]], stores: TargetStores) -> Totals:
 
 
 def _left(layout: DatasetLayout, release: str, plan: PlanInfo) -> Iterator[list[Entry]]:
-    """Yield for each file the rows that no attempt has recorded."""
+    """Yield, for each file, the rows that no attempt has recorded as fetched."""
     folder = layout.repair(release)
     for shard in plan.shards:
         done = journal.replay(folder.journals(shard.index), shard.digest)
@@ -112,21 +112,21 @@ def _left(layout: DatasetLayout, release: str, plan: PlanInfo) -> Iterator[list[
         yield from left.values()
 
 
-# Plans the shards of a repair. `.penstock/repairs/<release>/` is laid out like a run, so elements run like
-# any other:
+# Plans the shards of a repair. `.penstock/repairs/<release>/` has a run's layout, so that elements work in it
+# as in a run:
 #
 #     run.json, plan.json, shards/, journal/, receipts/repair/, arrays.jsonl: as in a run
-#     fetched/NNNNN.json  what an element did for each file
+#     fetched/NNNNN.json  an element's result for each file
 #
-# A repair by the same audits continues a stopped one, unless it is older than a week: proofs that old count
-# for little. Folder and staging are removed when a repair ends.
+# A repair of the same audits' findings continues a stopped repair, unless that is older than a week: proofs
+# so old are worth little. Folder and staging are removed when a repair ends.
 
 UNKNOWN = "its source is not in the configuration any more"
 
 
 def sources(context: Context, dataset: str, seal: Seal) -> dict[int, int]:
-    """Map the sources of a release's records to those configured now, without requesting anything; others are
-    left out."""
+    """Map the numbers of sources in a release's records to the sources configured now, without a request.
+    Sources that are no longer configured are left out."""
     config = context.dataset(dataset)
     named = {
         open_source(source, config, credentials=credentials(source)).url: index
@@ -137,7 +137,7 @@ def sources(context: Context, dataset: str, seal: Seal) -> dict[int, int]:
 
 def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
     """Return the rows to fetch for one damaged file: the file, or each part of a giant. Parts that the audits
-    did not name are to be taken from the standing file (`reuse`)."""
+    did not name are copied from the existing file (`reuse`)."""
     entry = Entry(
         record.path, record.key, record.size, record.token, record.modified_ns, source, record.version,
         length=record.size,
@@ -161,13 +161,13 @@ def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
 
 
 def shard_name(audits: Sequence[Audit], seal: str, files: Iterable[Sequence[Entry]]) -> str:
-    """Return the id of a repair: equal for the same audits, release, files and sources."""
+    """Return the id of a repair, which is equal for equal audits, release, files and sources."""
     text = json.dumps([[audit.id for audit in audits], seal, list(files)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | None:
-    """Return the plan of this stopped repair if it can be continued."""
+    """Return the plan of the stopped repair `repair` if it can be continued, else None."""
     folder = layout.repair(release)
     try:
         old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= array_job.STALE
@@ -179,7 +179,7 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
 
 
 def clear(context: Context, layout: DatasetLayout, release: str) -> None:
-    """Remove a repair's folder and staging. No element of it may live."""
+    """Remove a repair's folder and staging. Its elements must have ended."""
     for path in (layout.repair_staging(release), layout.repair(release).folder):
         if path.exists():
             tree_removal.remove_tree(path, context.spend)
@@ -194,7 +194,7 @@ def begin(
     size = sum(row.length for file in files for row in file)
 
     def write(shards: ShardsWriter) -> None:
-        # A file is in one shard, so that one element proves all of it.
+        # All rows of a file are in one shard, so that one element proves the whole file.
         for shard, start, end in shards.runs(costs):
             shard.add(chain.from_iterable(files[start:end]))
 
@@ -220,13 +220,13 @@ def begin(
 
 
 def describe(context: Context, layout: DatasetLayout, seal: Seal, plan: PlanInfo) -> Run:
-    """Write what the elements need, with today's engine and sources. A repair fetches the published version
-    or nothing: a changed object is never followed."""
+    """Write the `run.json` that elements read, with the present engine and sources. A repair fetches the
+    published version or nothing: it does not follow a changed object."""
     dataset = context.dataset(layout.dataset)
     if dataset.changed == "follow":
         dataset = replace(dataset, changed="refuse")
     policy = context.config.verify.source_checksum
-    # The manifest proves every row: no checksum of the source is required.
+    # The manifest proves every row, so no checksum of the source is required.
     verify = VerifyConfig(
         source_checksum="auto" if policy == "require" else policy, direct=context.config.verify.direct
     )
@@ -243,22 +243,22 @@ def describe(context: Context, layout: DatasetLayout, seal: Seal, plan: PlanInfo
     )
 
 
-# The array of a repair: its plan, its elements, and putting the fetched files in place.
+# Runs the array of a repair, and puts the fetched files in their places.
 #
-# A file in the release is replaced by one that read back as published, or not at all. A killed repair
-# continues with what it fetched, unless it went by other audits.
+# A file in the release is only replaced by a file that read back as published. A killed repair continues with
+# the files that it fetched, unless it worked on other audits' findings.
 
-STREAMS = 8  # files put in place at once
+STREAMS = 8  # number of files put in place at once
 ALREADY = "it was right already"
 
 
 @dataclass(frozen=True)
 class PathOutcome:
-    """What became of one path."""
+    """The result for one path."""
 
     path: str
     how: str = ""
-    why: str = ""  # why it could not be repaired; "": it was
+    why: str = ""  # why it could not be repaired; "": it was repaired
 
 
 def planned(
@@ -270,8 +270,8 @@ def planned(
     wanted: dict[str, Finding],
     done: list[PathOutcome],
 ) -> Run | None:
-    """Plan or continue the repair of these files; None if there is nothing to fetch. Files whose source is no
-    longer configured go to `done`. Raises NoSpaceError if they do not fit."""
+    """Plan or continue the repair of these files; None if no file is to be fetched. It adds files whose
+    source is no longer configured to `done`. Raises NoSpaceError if the files do not fit."""
     seal, digest = sealed
     release = audits[0].release
     configured = sources(context, layout.dataset, seal) if records else {}
@@ -297,7 +297,7 @@ def planned(
 
 
 def _end_other(context: Context, layout: DatasetLayout, release: str) -> None:
-    """End the elements of a repair that went by other audits."""
+    """End the elements of a repair that worked on other audits' findings."""
     folder = layout.repair(release)
     began = time.monotonic()
     while alive := still_alive(context, layout.dataset, folder, STEP):
@@ -316,8 +316,9 @@ def fetch(
     sizes: list[int],
     others: HardLinkedDamage,
 ) -> None:
-    """Fetch the damaged files and put them in place, here and in releases that share them. If interrupted,
-    files fetched so far are put in place too. Appends outcomes to `done` and fetched bytes to `sizes`."""
+    """Fetch the damaged files and put them in place, here and in releases that share them. If interrupted, it
+    still puts the files fetched so far in place. It appends outcomes to `done` and fetched bytes to
+    `sizes`."""
 
     ok = receipts.held(run, STEP)
     for index in filter(ok, run.indices):
@@ -374,7 +375,7 @@ def _in_place(run: Run, file: FetchedFile) -> bool:
 
 
 def _lost(run: Run, file: FetchedFile) -> bool:
-    """Whether a killed repair lost the file between staging and its folder, where it was swept."""
+    """Whether a killed repair lost the file between the staging and its folder, through a cleanup."""
     return file.inode > 0 and not os.path.lexists(_staged(run, file)) and not _in_place(run, file)
 
 
@@ -394,7 +395,7 @@ def _place(
     if not file.inode:
         return PathOutcome(file.path, ALREADY)
     try:
-        # A killed repair may have put it there.
+        # A killed repair may have put the file in place.
         if not _in_place(run, file):
             if file.path in others.names:
                 mender.dress(file.path, times[file.path], new)

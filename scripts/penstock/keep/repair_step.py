@@ -1,9 +1,9 @@
-"""repair: replaces files that audits found damaged, from the same pinned source, and nothing else.
+"""The step repair: replaces only files that audits found damaged, from the same pinned source.
 
-Elements fetch the files into a staging beside the release and prove them there; this process puts each in
-place. Manifest and seal never change. A file is replaced whole, by bytes that read back with the published
-digest, or it stays and is named unrepairable. Listed empty folders are made again. The next repair continues
-a killed one.
+Elements fetch the files into a staging beside the release and prove them there. This process puts each file
+in its place. Manifest and seal never change. A file is replaced whole, by bytes that read back with the
+published digest. Otherwise it stays and is reported as unrepairable. Listed empty folders are made again. The
+next repair continues a killed repair.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 NO_RELEASE: Mapping[str, str] = MappingProxyType({})
-NOTHING = "NOTHING"  # status of a repair for which the audits left nothing to do
+NOTHING = "NOTHING"  # status of a repair if the audits have no findings to repair
 
 
 def run(
     context: Context, dataset: str, release: str | None = None, *, spared: Mapping[str, str] = NO_RELEASE
 ) -> RepairResult:
-    """Repair a release by its audits since the last whole one, and by earlier ones whose findings stand.
-    `spared` maps other releases that share damaged files, and are not repaired, to the reason. `status` is
-    REPAIRED, PARTLY if something stays as it was (for `judge`), or NOTHING. Raises ConfigError for an unknown
-    release, FailedError without an audit, FindingsError if the manifest is damaged, LockedError."""
+    """Repair the findings of a release's audits: those since the last whole audit, and earlier audits whose
+    findings stand. `spared`: other releases that share damaged files but are not repaired, with the reason.
+    `status` is REPAIRED, PARTLY if a finding remains (for `judge`), or NOTHING. Raises ConfigError for an
+    unknown release, FailedError without an audit, FindingsError if the manifest is damaged, LockedError."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)
@@ -85,8 +85,8 @@ def run(
 
 
 def clear_ended(context: Context, dataset: str, release: str) -> None:
-    """Remove what is left of a finished repair that was killed during its cleanup. The caller knows
-    that nothing of the release needs repair: no other repair could use those files."""
+    """Remove the rest of a finished repair that was killed during its cleanup. The caller knows that the
+    release needs no repair, so no other repair could use those files."""
     layout = context.layout(dataset)
     if layout.repair(release).folder.exists() or layout.repair_staging(release).exists():
         with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
@@ -117,7 +117,7 @@ def _repair(
     left: list[str] = []
     again = "made again" if not os.path.lexists(data) else ALREADY
     if wanted.pop(".", None):
-        # The mender makes it.
+        # The mender makes the folder `data`.
         done.append(PathOutcome(".", again))
     dark = [path for path, finding in wanted.items() if finding.kind == "unread" and _is_folder(data, path)]
     records = _records(layout, audit, wanted, dark)
@@ -140,7 +140,7 @@ def _repair(
         if run is not None:
             fetch(context, run, seal, records, done, sizes, hard_linked)
     except PenstockError:
-        # Record what was done until the error.
+        # Record the files repaired until the error.
         ends = receipts.fsync_ends(_elements(run))
         _note(layout, audit, done, sum(sizes), ends)
         hard_linked.note(audit, ends)
@@ -154,22 +154,21 @@ def _repair(
 
 
 def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
-    """Merge the findings of several audits; for a giant, all parts that any audit named."""
+    """Merge the findings of several audits. A giant's finding has all parts that any audit named."""
     merged: dict[tuple[bool, bool, str], Finding] = {}
     for audit in audits:
         for finding in findings_of(layout, audit):
             place = (finding.kind in REPAIRABLE, finding.kind == EMPTY_FOLDER, finding.path)
             earlier = merged.setdefault(place, finding)
             if earlier.parts != finding.parts:
-                # No part named: all of the file is wrong.
+                # A finding without parts means that the whole file is wrong.
                 parts = {*earlier.parts, *finding.parts} if earlier.parts and finding.parts else ()
                 merged[place] = earlier._replace(parts=tuple(sorted(parts)))
     return list(merged.values())
 
 
 def _may_be_replaced(record: Record, mender: Mender, done: list[PathOutcome]) -> bool:
-    """Check before fetching that nothing is in the file's way. Also closes a folder that a killed repair left
-    open."""
+    """Check before fetching that the file can be put in place. Also close a folder left open by a kill."""
     try:
         mender.check(record.path)
     except PenstockError as error:
@@ -181,7 +180,7 @@ def _may_be_replaced(record: Record, mender: Mender, done: list[PathOutcome]) ->
 
 
 def _others(findings: Sequence[Finding], mender: Mender, done: list[PathOutcome], left: list[str]) -> None:
-    """Restore modes and remove leftovers of killed repairs; other extra files stay."""
+    """Restore modes, and remove leftovers of killed repairs. Other extra files stay."""
     for finding in findings:
         if finding.kind == "extra":
             if mender.sweep(finding.path):
@@ -215,8 +214,7 @@ def _folders(
 
 
 def _refuse_other_than_folder(data: Path) -> None:
-    """Raise FindingsError if a link or file replaced the release's data: following or removing it would be
-    wrong."""
+    """Raise FindingsError if a link or file replaced `data`: it is neither followed nor removed."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISDIR(data.lstat().st_mode):
             raise FindingsError(
@@ -245,8 +243,8 @@ def _readable(data: Path, folder: str) -> PathOutcome:
 def _records(
     layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding], dark: Sequence[str]
 ) -> list[Record]:
-    """Return the records of the damaged files. No audit compared what is below the unreadable folders `dark`:
-    their files join `wanted`, to be read, and fetched if wrong."""
+    """Return the records of the damaged files. No audit compared the files below the unreadable folders
+    `dark`. These files are added to `wanted`, to be read, and fetched if wrong."""
     manifest, below = layout.release(audit.release) / MANIFEST, tuple(f"{folder}/" for folder in dark)
     records = []
     for batch in read_manifest(manifest):
@@ -270,8 +268,8 @@ def _close(
     began: float,
     run: Run | None,
 ) -> RepairResult:
-    """Write the repair's results. `kinds`: the finding of each path to remake; others had a wrong mode. `run`
-    is None if nothing was fetched."""
+    """Write the repair's results. `kinds`: the kind of finding of each path to remake; other paths had a
+    wrong mode. `run` is None if no file was fetched."""
     failed = [[d.path, d.why] for d in done if d.why]
     elements = _elements(run)
     ends = receipts.fsync_ends(elements)
@@ -312,8 +310,7 @@ def _elements(run: Run | None) -> list[ElementReceipt]:
 
 
 def _note(layout: DatasetLayout, audit: Audit, done: Sequence[PathOutcome], fetched: int, ends: str) -> None:
-    """Append the repair to the dataset's history; a long list is cut, since the audit's findings are
-    complete."""
+    """Append the repair to the dataset's history. A long list is cut, since the audit has all findings."""
     repaired = [d.path for d in done if not d.why and d.how != ALREADY]
     failed = [(d.path, d.why) for d in done if d.why]
     if not repaired and not failed:
@@ -334,7 +331,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[PathOutcome], fetc
 
 
 def judge(result: RepairResult) -> None:
-    """Raise FindingsError (exit 4) if something could not be repaired."""
+    """Raise FindingsError (exit 4) if a finding could not be repaired."""
     if result["unrepairable"] or result["left"]:
         lines = [f"{printable(path)}: {why}" for path, why in result["unrepairable"]]
         lines += [f"{printable(path)}: not published, left for you to remove" for path in result["left"]]

@@ -1,4 +1,4 @@
-"""Which releases of a dataset stay, and why (pure); and what is known of them before: when they were
+"""Decides which releases of a dataset stay, and why. It first reads the facts about them: when they were
 published, when they left `current`, and who holds them.
 """
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 # Decides which releases of a dataset stay, and why.
 #
-# | a release                                                          | is kept by                          |
+# | a release                                                          | is kept by the rule                 |
 # |--------------------------------------------------------------------|-------------------------------------|
 # | that `current` names                                               | `current`                           |
-# | whose dataset's `current` leads nowhere                            | `current`: nobody knows what it was |
+# | whose dataset's `current` leads nowhere                            | `current`: its release is unknown   |
 # | pinned, base of a run that has not ended, or being audited         | that pin, run or audit              |
-# | held by an administrator (`target.root_files`)                           | HOLD |
+# | held by an administrator (`target.root_files`)                     | HOLD                                |
 # | with a seal of a format that this version does not read            | newer                               |
 # | that left `current` less than the grace ago                        | grace                               |
 # | of a dataset without `retention`                                   | no rule: gc needs one               |
@@ -46,38 +46,38 @@ if TYPE_CHECKING:
 # | published `within` this time                                       | within                              |
 # | with a configured name, if `named` is true                         | named                               |
 # | whose time of publication neither history nor seal states          | unknown                             |
-# | any other                                                          | nothing: gc removes it              |
+# | any other                                                          | none: gc removes it                 |
 #
-# `remove` with names applies the first six rows; `remove --all` those in `with_dataset`.
+# `remove` with names applies the first six rows. `remove --all` applies the rules of `with_dataset`.
 
 
 class Known(NamedTuple):
-    """What is known of one release. Times are in seconds since the epoch."""
+    """The facts about one release. Times are in seconds since the epoch."""
 
     release: str
     published: float | None  # last publication; None: unknown
     left: float | None  # when it left `current`; None: it is current, or `current` leads nowhere
-    named: bool  # its name was configured, not made of date and content
-    held: Sequence[str] = ()  # pins, runs, audits, HOLD, or a newer seal, in words
+    named: bool  # whether its name was configured, not made from date and content
+    held: Sequence[str] = ()  # its holders in words: pins, runs, audits, HOLD, or a newer seal
     files: int = 0
     bytes: int = 0
     run: str = ""
 
 
 class ReleaseDecision(NamedTuple):
-    """What becomes of one release."""
+    """The decision about one release."""
 
     facts: Known
-    held_by: Sequence[str]  # reasons that begin with the rule's name; none: it is removed
+    held_by: Sequence[str]  # reasons to keep it, which begin with the rule's name; if empty, it is removed
 
 
 class Criteria(NamedTuple):
-    """What a command decides by, the same before and under the dataset's lock."""
+    """The criteria of a command's decision, equal before and under the dataset's lock."""
 
     grace: float  # seconds for which a release stays after it left `current`
-    rules: RetentionConfig | None = None  # of gc; None: the dataset has none, and gc removes no release
-    names: Collection[str] | None = None  # releases named to `remove`, which applies no rule; None: all
-    with_dataset: bool = False  # the whole dataset is to go (`remove --all`)
+    rules: RetentionConfig | None = None  # gc's rules; None: the dataset has none, and gc removes no release
+    names: Collection[str] | None = None  # releases given to `remove`, which applies no rules; None: all
+    with_dataset: bool = False  # whether the whole dataset is to be removed (`remove --all`)
 
 
 def decide(
@@ -95,8 +95,8 @@ def decide(
 def by_rules(
     releases: Sequence[Known], current: str | None, rules: RetentionConfig | None, grace: float, now: float
 ) -> list[ReleaseDecision]:
-    """Decide by gc's rules, in the order of `releases`. Of two published in the same second, the later in
-    `releases` is newer."""
+    """Decide by gc's rules, in the order of `releases`. If two were published in the same second, the later
+    one in `releases` is newer."""
     dated = [facts for facts in releases if facts.published is not None]
     ranked = [facts.release for facts in sorted(dated, key=lambda facts: facts.published or 0.0)][::-1]
     decisions = []
@@ -120,13 +120,13 @@ def by_rules(
 
 
 def by_name(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
-    """Decide about a release named to `remove`."""
+    """Decide about a release that `remove` names."""
     return ReleaseDecision(candidate, _always(candidate, current, grace, now))
 
 
 def with_dataset(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
-    """Decide about a release whose whole dataset is to go. `current` does not hold it, nor does a run that
-    nobody works on. A current release had readers until now, so it gets the full grace."""
+    """Decide about a release whose whole dataset is to be removed. Neither `current` nor a run on which
+    nobody works keeps it. A current release had readers until now, so it gets the full grace."""
     asked = candidate._replace(held=[words for words in candidate.held if not words.startswith("base: ")])
     held = [words for words in _always(asked, current or "", grace, now) if words != "current"]
     if candidate.release == current and grace:
@@ -152,35 +152,34 @@ def _ago(seconds: float) -> str:
     return f"{human.duration(max(0.0, seconds))} ago"
 
 
-# What gc and remove know of a dataset's releases before they decide: when they were published, when they
-# left `current`, and who holds them.
+# Reads the facts about a dataset's releases, for gc and remove.
 #
-# A reader's pin, a run that links files, an audit, a repair and an administrator's HOLD keep a release. The
-# scheduler says whether a pin's job has ended. Nothing is changed, but folders are touched for the file
-# system's clock.
+# Holders of a release are a reader's pin, a run that links files, an audit, a repair and an administrator's
+# HOLD. The scheduler says whether a pin's job has ended. Reading changes nothing, but touches folders to
+# learn the file system's clock.
 
 _MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")  # a name made by `release: auto`
-# Seconds by which `current` may be younger than the history's last line before somebody must have moved it by
-# hand: clocks of nodes and servers differ.
+# Seconds by which `current` may be younger than the history's last line, since clocks of nodes and servers
+# differ. If it is even younger, somebody moved it by hand.
 BY_HAND = 300.0
-STILL = 3600.0  # seconds without a heartbeat after which an audit, repair or `gate --mend` holds nothing
+STILL = 3600.0  # seconds without a heartbeat after which an audit, repair or `gate --mend` holds no release
 
 
 class ReleaseSnapshot(NamedTuple):
     """A dataset at one moment."""
 
     current: str | None  # None: the link `current` is missing or leads to no release
-    releases: Sequence[Known]  # oldest publication first; before them, by name, those without a known time
+    releases: Sequence[Known]  # oldest publication first; releases without a known time come before, by name
     ended: Mapping[str, str]  # the names of ended pins and strays, with the reason
-    now: float  # when it was taken: seconds since the epoch by the file system's clock
+    now: float  # time of the snapshot: seconds since the epoch by the file system's clock
 
     def decide(self, criteria: Criteria) -> list[ReleaseDecision]:
         return decide(criteria, self.releases, self.current, self.now)
 
 
 def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSnapshot:
-    """Read the dataset's releases and their holders. Pins named in `unpinned` hold nothing. Raises
-    PreflightError if pins or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as
+    """Read the dataset's releases and their holders. Pins in `unpinned` are ignored. Raises PreflightError if
+    pins or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as
     `dataset_folders.current`, `run_store.moves` and `clock.checked`."""
     current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
     moves = run_store.moves(layout)
@@ -203,7 +202,7 @@ def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
     for release in dataset_folders.releases(layout):
         held.setdefault(release, []).extend(_words(administrators, release))
     linked = _link_made(layout)
-    # The history has whole seconds: within one, its order says which release is newer.
+    # The history has whole seconds. Within a second, the order of its lines says which release is newer.
     place = {move.release: number for number, move in enumerate(moves) if isinstance(move, Publication)}
     releases = sorted(
         (
@@ -216,8 +215,9 @@ def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
 
 
 def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[str]:
-    """Say who holds a release marked for removal: pins, a run, an audit, HOLD. Raises PreflightError if pins
-    or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as `clock.checked`."""
+    """Return who holds a release marked for removal: pins, a run, an audit, HOLD. Raises PreflightError if
+    pins or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as
+    `clock.checked`."""
     now = clock.checked(layout.releases)
     scheduler = partial(dataset_state.scheduler, context)
     longest = context.config.gc.longest_pin
@@ -228,8 +228,7 @@ def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[s
 
 
 def _by_administrators(layout: DatasetLayout) -> list[Hold]:
-    """Read the administrators' holds. Raises PreflightError if they cannot be read: held releases are
-    evidence."""
+    """Read the administrators' holds. Raises PreflightError if unreadable: held releases are evidence."""
     try:
         return root_files.of_dataset(layout)
     except OSError as error:
@@ -248,8 +247,8 @@ def _words(holds: Sequence[Hold], release: str) -> list[str]:
 
 def grace(context: Context) -> float:
     """Return the seconds for which a release stays after it left `current`. That is `gc.grace`, or the
-    longest time limit of the cluster's partitions, if longer. Partitions without a limit and clusters that do
-    not answer do not count."""
+    longest time limit of the cluster's partitions, if longer. Partitions without a limit and unresponsive
+    clusters do not count."""
     longest = context.config.gc.grace
     with contextlib.suppress(PenstockError):
         longest = max(longest, context.cluster.longest_anywhere())
@@ -293,15 +292,14 @@ def _known(
 
 
 def left_at(moves: Sequence[Move], release: str, linked: float) -> float:
-    """Return the latest time at which a release left `current`, in seconds since the epoch.
-
-    `linked` is when the present link was made.
+    """Return the latest time at which a release left `current`, in seconds since the epoch. `linked`: the
+    time at which the present link was made.
 
     | the history                                              | it left                                  |
     |----------------------------------------------------------|------------------------------------------|
-    | names what came after it                                 | then: the last time that it names        |
+    | names a release that followed it                         | when the last such release followed      |
     | ends with it, or never names it                          | when the present link was made           |
-    | is older than the present link: it was moved by hand     | when the present link was made           |
+    | is older than the present link, which was moved by hand  | when the present link was made           |
     """
     times: list[float | None] = []
     for index, move in enumerate(moves):
@@ -316,7 +314,7 @@ def left_at(moves: Sequence[Move], release: str, linked: float) -> float:
 
 
 def _link_made(layout: DatasetLayout) -> float:
-    """Return when the link `current` was made, in seconds since the epoch; now if unknown."""
+    """Return when the link `current` was made, in seconds since the epoch; if unknown, the present time."""
     try:
         return os.lstat(layout.current).st_mtime
     except OSError:

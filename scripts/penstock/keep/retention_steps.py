@@ -1,5 +1,5 @@
-"""gc, remove and rollback: releases that nothing holds lose their names by one rename each, then their files;
-an earlier release becomes current again, by one rename.
+"""The steps gc, remove and rollback. Gc and remove rename each release that nothing holds, then remove its
+files. Rollback makes an earlier release current again, by a rename.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from penstock.keep.retention_decision import ReleaseDecision
 
 
-# gc and remove: rename the releases that nothing holds, then remove their files.
+# gc and remove:
 #
-# With `dry_run` no release, staging or pin is removed. `unpinned` names readers' pins to withdraw first.
+# With `dry_run`, no release, staging or pin is removed. `unpinned`: names of readers' pins to withdraw first.
 
 
 def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[str] = ()) -> Collected:
-    """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds the
-    dataset, PreflightError for another account than the owner."""
+    """Remove the releases and stagings that no rule, reader or run of the dataset holds. Raises LockedError
+    while a run holds the dataset, PreflightError for another account than the owner."""
     layout = context.layout(dataset)
     criteria = Criteria(retention_decision.grace(context), rules=context.dataset(dataset).retention)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned)
@@ -58,8 +58,8 @@ def remove(
     now: bool = False,
     unpinned: Collection[str] = (),
 ) -> Collected:
-    """Remove these releases, whatever the rules say; with `now` without waiting for the grace. Raises
-    ConfigError for a release that never existed, PreflightError if one is held; then none is removed."""
+    """Remove these releases, whatever the rules say. `now`: do not wait for the grace. Raises ConfigError for
+    a release that never existed. Raises PreflightError if a release is held; then no release is removed."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     existing = dataset_folders.releases(layout)
@@ -78,8 +78,8 @@ def remove(
 def remove_all(
     context: Context, dataset: str, *, dry_run: bool, now: bool = False, unpinned: Collection[str] = ()
 ) -> Collected:
-    """Remove the dataset with all releases and its state; with `now` without waiting for the grace. Raises
-    PreflightError if something holds a release or is at work; then nothing is removed."""
+    """Remove the dataset with all releases and its state. `now`: do not wait for the grace. Raises
+    PreflightError if a release is held or a command is working on the dataset; then nothing is removed."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     criteria = Criteria(0.0 if now else retention_decision.grace(context), with_dataset=True)
@@ -169,15 +169,16 @@ def _done(
     }
 
 
-# rollback: makes an earlier release current again. A run of an unchanged source leaves it so.
+# rollback: makes an earlier release current again. A later run does not move `current` if the source is
+# unchanged.
 
 STEP = "rollback"
 
 
 def rollback(context: Context, dataset: str, release: str | None) -> RollbackResult:
-    """Make the release current; None: the one before the current one. Raises ConfigError for an unknown
-    release, FindingsError for one that is damaged or has findings, LockedError, PreflightError for another
-    account than the owner."""
+    """Make `release` current; None: the release before the current one. Raises ConfigError for an unknown
+    release, FindingsError if it is damaged or has findings, LockedError, PreflightError for another account
+    than the owner."""
     layout = context.layout(dataset)
     if not dataset_folders.releases(layout):
         raise FindingsError(
