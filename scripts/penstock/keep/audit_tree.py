@@ -73,7 +73,7 @@ class PublishedPermissions:
         return ", ".join(why)
 
     def acl_deviates(self, kind: str, path: str, place: str) -> str:
-        """Describe how the ACLs read from `place` deviate; "" if they do not, or without a plain file."""
+        """Describe how the ACLs at `place` deviate; "" if they do not, or for a link or missing file."""
         wanted = self._wanted(kind, path)
         deviations = []
         try:

@@ -1,5 +1,5 @@
-"""All sources' objects as one stream: filtered, mapped to paths, checked, joined with what checksum files
-beside the data state, and written to the listing.
+"""Lists the objects of all sources as one stream: filtered, mapped to paths, checked, and written to the
+listing. Then it adds the checksums from checksum files beside the data.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from penstock.tables.listing_file import ListingWriter
 
 
-# Puts the checksums of checksum files (`datasets.*.checksums`) into the listing, so that the copy proves
-# each file in the same pass. Memory: one checksum for each line of these files.
+# Puts the checksums of checksum files (`datasets.*.checksums`) into the listing, so that the copy proves each
+# file in the same pass. It keeps one checksum in memory for each line of these files.
 
 
 def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, SourceChecksum]:
-    """Return the checksums in one source's checksum files, by the object's key. Raises PreflightError for an
-    object that is no checksum file."""
+    """Return the checksums in one source's checksum files, by the key of the described object. Raises
+    PreflightError for an object that is no checksum file."""
     from penstock.sources.checksum_files import joined
 
     keys: list[str] = []
@@ -72,8 +72,7 @@ def attach(
     listing: Path, result: Path, stated: dict[int, dict[str, SourceChecksum]]
 ) -> tuple[str, int, int, int]:
     """Write the listing again, as `result`, with the stated checksums (by the source's index, then by key).
-
-    These are taken out of `stated`, where only unlisted keys stay. Returns digest, rows and bytes of the new
+    It removes these from `stated`, which keeps only unlisted keys. Returns digest, rows and bytes of the new
     listing, and the number of rows with a stated checksum.
     """
     from penstock.tables.listing_file import ListingWriter, read_listing
@@ -100,33 +99,33 @@ def _content(context: Context, source: Source, listed: Listed) -> bytes:
     return retrying(lambda: read(source, listed), attempts, wait, renew=source.renew_refused)
 
 
-# Lists all sources as one stream: filtered, mapped to paths, checked, and written to the listing.
+# Lists all sources.
 #
-# Each source has a folder of its own in the release, and no folder holds another. So the sources are listed
-# one after another, in the byte order of their folders, without a merge.
+# Each source has its own folder in the release, and no such folder contains another. So the sources are
+# listed one after another, in the byte order of their folders, without a merge.
 
 SHOWN_EVERY = 0.2  # seconds between two progress events
-ADVISED = 10  # files for which a message has the patterns that leave them out
-LARGEST = (1 << 63) - 1  # bytes of a file, and of all files of a dataset together, at most
+ADVISED = 10  # most files for which a message suggests `exclude` patterns
+LARGEST = (1 << 63) - 1  # most bytes of a file, and of all files of a dataset together
 UNLISTED = "names of checksum files that are not listed"  # a reason in `Gathered.ignored`
-FIRST_BOUND = 12  # the histogram's first bound is 2**12 bytes; each further one is four times as large
+FIRST_BOUND = 12  # the histogram's first bound is 2**12 bytes; each further bound is four times as large
 
 
 class Placed(NamedTuple):
     number: int  # the source's index in the configuration, from 0
     source: Source
-    prefix: str  # `into` and a slash, or ""
+    prefix: str  # the source's `into` and a slash, or ""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    digest: str  # the listing's: see `tables.listing_file`
-    files: int  # files to be staged; `bytes` is the sum of their sizes
+    digest: str  # the listing's digest: see `tables.listing_file`
+    files: int  # number of files to be staged; `bytes` is the sum of their sizes
     bytes: int
-    scanned: int  # objects of the sources, including omitted ones
-    ignored: dict[str, int]  # omitted objects by reason: `filtered`, `markers`, `links`, ...
-    histogram: list[list[int]]  # of the files' sizes: see `histogram`
-    hard_links: dict[str, int]  # see `port.Source`
+    scanned: int  # number of objects in the sources, including omitted objects
+    ignored: dict[str, int]  # number of omitted objects by reason: `filtered`, `markers`, `links`, ...
+    histogram: list[list[int]]  # histogram of the files' sizes: see `histogram`
+    hard_links: dict[str, int]  # as in `port.Source`
     empty_folders: list[str]  # paths of folders to keep, in byte order
 
 
@@ -143,13 +142,13 @@ def open_sources(dataset: DatasetConfig) -> list[Source]:
 
 
 def folder_of(source: Source) -> Path | None:
-    """Return the folder or file that is the source; None: a store."""
+    """Return the folder or file that is the source; None if the source is a store."""
     return Path(source.url.removeprefix("file://")) if source.url.startswith("file://") else None
 
 
 def apart(layout: DatasetLayout, sources: Sequence[Source]) -> None:
-    """Raise PreflightError for a source folder that contains the dataset's folder or lies in it: the release
-    would become part of its own source."""
+    """Raise PreflightError if a source folder contains the dataset's folder or is inside it, since the
+    release would be part of its own source."""
     mine = os.path.realpath(layout.folder)
     for source in sources:
         folder = folder_of(source)
@@ -166,8 +165,8 @@ def apart(layout: DatasetLayout, sources: Sequence[Source]) -> None:
 
 
 def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
-    """Sort the sources by the bytes of their folders. Raises ConfigError for folders that are no paths, or
-    contain one another."""
+    """Sort the sources by the bytes of their folders. Raises ConfigError if a folder is no valid path or
+    contains another folder."""
     placed = [
         Placed(index, source, f"{config.into}/" if config.into else "")
         for index, (config, source) in enumerate(zip(dataset.sources, sources, strict=True))
@@ -194,7 +193,7 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
 
 
 class _InNoOrderError(Exception):
-    """A source must be listed again, and sorted."""
+    """A source listed its keys out of order. It must be listed again, and sorted."""
 
     def __init__(self, place: Placed) -> None:
         super().__init__(place)
@@ -204,12 +203,12 @@ class _InNoOrderError(Exception):
 def gather(
     context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path, *, resume: bool = False
 ) -> Gathered:
-    """List all sources into the file `path`. Raises PreflightError with all refused keys, or when no file is
-    left; `path` then does not exist.
+    """List all sources into the file `path`. Raises PreflightError with all rejected keys, or if no file
+    remains; `path` then does not exist.
 
-    `resume`: the listing is kept with the dataset's state, and continued (`resumption`); the caller holds the
-    dataset, and removes it afterwards. If a store turns out to list in no order, the listing begins again,
-    with that source sorted on disk.
+    `resume`: the listing is saved in the dataset's state and continued from there (`resumption`). The caller
+    holds the dataset's lock, and removes the saved listing afterwards. If a store lists keys out of order,
+    the listing starts again, with that source sorted on disk.
     """
     in_no_order: set[int] = set()
     while True:
@@ -256,10 +255,10 @@ def _gather(
 
 
 def _advice(files: Sequence[str]) -> str:
-    """Return what to do about keys that cannot become paths. `files`: those that are also folders of
-    others."""
+    """Return advice about keys that cannot become paths. `files`: keys that are also folders of other
+    keys."""
     advice = "rename them at the source, or leave them out by `exclude` patterns"
-    # A list of patterns in one line cannot show control characters.
+    # Keys with control characters cannot be shown in a one-line list of patterns.
     plain = [key for key in files if key.isprintable()]
     if not plain:
         return advice
@@ -277,8 +276,8 @@ def _untimed(url: str, count: int) -> str:
 
 
 def histogram(sizes: Counter[int]) -> list[list[int]]:
-    """Return [[upper bound in bytes, files, bytes], ...] without gaps. `sizes` holds slot n's number of files
-    under n, and their bytes under -1 - n."""
+    """Return [[upper bound in bytes, files, bytes], ...] without gaps. `sizes` has the number of files in
+    slot n under the key n, and their bytes under -1 - n."""
     last = max((slot for slot in sizes if slot >= 0), default=-1)
     return [[1 << (FIRST_BOUND + 2 * i), sizes[i], sizes[-1 - i]] for i in range(last + 1)]
 
@@ -303,7 +302,7 @@ class _Gathering:
         self._refusals: list[PreflightError] = []
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._found: dict[int, list[Listed]] = {}
-        # by source: keys of omitted archived objects, which checksum files may name
+        # source: keys of its omitted archived objects, which checksum files may name
         self._archived_keys: dict[int, set[str]] = {}
         self._kept = self._bytes = 0
         self._shown = 0.0
@@ -330,8 +329,8 @@ class _Gathering:
                 raise _InNoOrderError(place) from None
             raise
         except PreflightError as error:
-            # A source raises at its end for items that it refuses. The other sources are listed all the same,
-            # so that one run names everything.
+            # A source raises at its end if it rejected items. The other sources are still listed, so that one
+            # run reports all rejected items.
             self._refusals.append(error)
         for what, count in lister.ignored.items():
             if count:
@@ -342,8 +341,8 @@ class _Gathering:
         self._empty(place, place.source.empty_folders)
 
     def _listed(self, place: Placed, lister: Lister, scratch: Path) -> Iterator[Sequence[Listed]]:
-        """List by a lister: resume an interrupted listing if it can begin at any key; sort on disk if it has
-        no order."""
+        """List with `lister`. If it can begin at any key, resume an interrupted listing. If it has no order,
+        sort on disk."""
         if place.number in self._in_no_order and place.source.list_sorted is not None:
             return place.source.list_sorted(scratch)
         if not self._resume or not isinstance(lister, Continued):
@@ -405,7 +404,7 @@ class _Gathering:
         return [listed for listed in batch if not listed.archived]
 
     def tell(self) -> None:
-        """Warn of files that get a time other than their own."""
+        """Warn of files that get the time 1970-01-01, since the source states no time."""
         if self._timeless and self._dataset.permissions.mtime == "keep":
             files = "1 file gets" if self._timeless == 1 else f"{self._timeless:,} files get"
             text = (
@@ -451,19 +450,19 @@ class _Gathering:
             )
 
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
-        """Add the checksums of the configured checksum files to the listing at `path`. The filter may leave
-        out these files themselves.
+        """Add the checksums of the configured checksum files to the listing at `path`. These files may be
+        left out by the filter themselves.
 
-        Raises PreflightError if no object is such a file, if they name none of the dataset's files, and for
-        unlisted names:
+        Raises PreflightError if no object is a checksum file, if the checksum files name none of the
+        dataset's files, and for unlisted names:
 
-        | a name that is not in the listing of the dataset              | it is   |
-        |---------------------------------------------------------------|---------|
-        | does not belong to the dataset by `include` and `exclude`     | counted |
-        | is archived, with `archived: skip`                            | counted already |
-        | is of a source whose files a list of keys names (`list_from`) | counted |
-        | any other, with `unlisted: skip`                              | counted |
-        | any other                                                     | refused |
+        | a name that is not in the listing of the dataset            | it is           |
+        |-------------------------------------------------------------|-----------------|
+        | does not belong to the dataset by `include` and `exclude`   | counted         |
+        | is archived, with `archived: skip`                          | counted already |
+        | is of a source with a list of keys (`list_from`)            | counted         |
+        | any other, with `unlisted: skip`                            | counted         |
+        | any other                                                   | rejected        |
         """
         from penstock.tables.listing_file import ListingWriter
 
@@ -502,7 +501,7 @@ class _Gathering:
     def _judge_stated(
         self, placed: Sequence[Placed], unlisted: dict[int, dict[str, SourceChecksum]], matched: int
     ) -> None:
-        """Judge names as `state` says; `unlisted`: stated checksums of unlisted keys."""
+        """Count or reject names as `state` says. `unlisted`: stated checksums of unlisted keys."""
         lacking, where = Offenders(), " ".join(place.source.url for place in placed)
         for place in placed:
             archived = self._archived_keys.get(place.number, ())
@@ -535,10 +534,10 @@ class _Gathering:
             )
 
     def judge(self, placed: Sequence[Placed]) -> None:
-        """Raise PreflightError unless something is to be staged and nothing is refused."""
+        """Raise PreflightError if no file is to be staged or a key was rejected."""
         where = " ".join(place.source.url for place in placed)
         if self._offenders.total:
-            # Patterns match the key: the path without the folder of its source.
+            # Patterns match the key, which is the path without the source's folder.
             keys = [
                 path.removeprefix(place.prefix)
                 for path in self._conflicts.files

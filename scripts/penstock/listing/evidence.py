@@ -1,5 +1,5 @@
-"""The evidence of a release: how strongly its files are proven, counted while the records pass, which files
-have too little, and the checksums that the source states of giants when their parts are joined.
+"""The evidence of a release: how strongly its files are proven, and which files have too little evidence.
+Also the source's checksums of giants, queried when publish joins their parts.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 
 # Queries the source's checksums of a giant when publish joins its parts. A giant is an object of 64 GiB or
-# more, copied in parts by several shards: no shard sees all of its bytes.
+# more, copied in parts by several shards, so that no shard sees all its bytes.
 
 T = TypeVar("T")
 
-TRIES = 5  # tries of one query, at most
-SILENT = 60.0  # seconds without an answer after which a source is not queried again
+TRIES = 5  # most tries of one query
+SILENT = 60.0  # seconds without a reply after which a source is not queried again
 
 
 class GiantChecksums:
-    """Queries the sources that the run froze, with their frozen options, opened for the first giant.
+    """Queries the sources that the run froze, with their frozen options. The first giant opens them.
 
-    A source that cannot be queried, or whose object was replaced since the copy, counts as one without a
-    checksum; publish warns and goes on. After SILENT seconds without an answer a source is not queried again:
-    there may be thousands of giants. Raises FailedError where credentials are refused and cannot be renewed:
-    with others the source might state a checksum.
+    If a source cannot be queried, or its object was replaced since the copy, the giant counts as having no
+    source checksum. Publish warns and continues. After SILENT seconds without a reply a source is not queried
+    again, since there may be thousands of giants. Raises FailedError if credentials are rejected and cannot
+    be renewed, since with others the source might state a checksum.
     """
 
     def __init__(self, context: Context, run: Run) -> None:
@@ -59,12 +59,12 @@ class GiantChecksums:
         self._silent: dict[int, TransientError] = {}
 
     def __call__(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """Return the object's own checksums; () if the source states none."""
+        """Return the checksums that the source states for the object; () if it states none."""
         stated = self._asked(entry, lambda source: source.checksum(entry))
         return admitted(stated or (), entry.token, self._policy)
 
     def as_assumed(self, entry: Entry, checksum: SourceChecksum) -> bool:
-        """Return whether the object was uploaded in the part size assumed for this composite checksum."""
+        """Return whether the object was uploaded with the part size that this composite checksum assumes."""
         return as_assumed(
             self._asked(entry, lambda source: part_sizes(source, entry, checksum)) or (), checksum
         )
@@ -92,48 +92,48 @@ class GiantChecksums:
         return None
 
 
-# The evidence of a release: how strongly its files are proven, counted as records pass, and which files have
-# too little.
+# Counts the evidence as the records pass.
 #
-# Empty files prove themselves. Insufficient evidence is reported as early as possible: `beyond` before
-# anything is copied, `unprovable` when planning, `Evidence.add` at publish; `short` judges a sealed release.
-# A *grade* says how strongly something is proven. For the source's bytes it is by the stated checksum:
-# `size`, the weakest, to `full`. For the stored bytes it is by the read: `written` to `cold-other-node`.
+# Empty files need no proof. Insufficient evidence is reported as early as possible: by `beyond` before the
+# copy, by `unprovable` in planning, by `Evidence.add` at publish. `short` checks a sealed release. A *grade*
+# says how strongly bytes are proven. The grade of the source's bytes depends on the stated checksum, from
+# `size`, the weakest, to `full`. The grade of the stored bytes depends on how they were read: from `written`
+# to `cold-other-node`.
 
 
 class Weak(NamedTuple):
     path: str
-    why: str  # what is lacking, for people
-    in_memory: bool  # whether it only lacks a read past pages that some process keeps in memory
+    why: str  # the missing evidence, for people
+    in_memory: bool  # whether it only lacks a read that bypasses pages which some process keeps in memory
 
 
 @dataclass
 class _Amount:
-    """Files of one kind of evidence, and what it lacks ("": enough)."""
+    """The files with one kind of evidence, and what that lacks ("": nothing)."""
 
     lacks: str
-    in_memory: bool  # see `Weak.in_memory`
+    in_memory: bool  # as in `Weak`
     files: int = 0
     bytes: int = 0
 
 
 @dataclass
 class Evidence:
-    """Counts of the grades, and the requirements."""
+    """The requirements, and the counts of files by grade."""
 
     minimum: str  # the weakest allowed storage grade
     proven: bool  # whether a checksum of the source must have proven every file
-    # Where an fsync ended on nodes that wrote files, if not on the servers' disks. No grade follows from it:
-    # grades say what was read, and such a file reads as written until the servers lose power.
+    # The place where an fsync ended on the nodes that wrote files, if not the servers' disks. It does not
+    # change grades, which tell how bytes were read: until the servers lose power, such files read as written.
     fsync_ends: str = ""
-    by_name: bool = False  # whether the weakest grade was configured by name: then a carried file lacks it
-    # by source grade, storage grade, method, and whether carried over: few
+    by_name: bool = False  # whether the weakest grade was configured by name; if so, a carried file lacks it
+    # (source grade, storage grade, method, whether carried over): files; it has few keys
     _seen: dict[tuple[str, str, str, int], _Amount] = field(default_factory=dict)
-    _read: set[int] = field(default_factory=set)  # when files were last read: few times
-    _carried: set[int] = field(default_factory=set)  # the same of carried files
+    _read: set[int] = field(default_factory=set)  # the few times at which files were last read
+    _carried: set[int] = field(default_factory=set)  # the few times at which carried files were last read
 
     def add(self, files: Files) -> list[Weak]:
-        """Count these records. Return the files with too little evidence."""
+        """Count these records, and return the files that have too little evidence."""
         carried = files["carried"]
         kinds = zip(files["source_grade"], files["storage_grade"], files["method"], carried, strict=True)
         weak = []
@@ -169,8 +169,8 @@ class Evidence:
         return amounts
 
     def carried(self) -> SealedCarried | None:
-        """Return what was carried over from an earlier release instead of read back: files, bytes, and the
-        oldest reading; None: nothing."""
+        """Return files, bytes and the oldest reading of files whose proof was carried over from an earlier
+        release, not read back. None if no proof was carried over."""
         amounts = [amount for (*_, carried), amount in self._seen.items() if carried]
         if not amounts:
             return None
@@ -180,7 +180,7 @@ class Evidence:
         )
 
     def sealed(self) -> SealedEvidence:
-        """Return the counts of all records so far, in the seal's form. Empty files are counted too."""
+        """Return the counts of all records so far, including empty files, in the seal's form."""
         return SealedEvidence(
             source=self._by(0),
             storage=self._by(1),
@@ -193,13 +193,13 @@ class Evidence:
 
 
 def _utc(seconds: int) -> str:
-    """Format ISO 8601; "" for 0, a file that was never read."""
+    """Format a time as ISO 8601; "" for 0, which means that a file was never read."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else ""
 
 
 def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
-    """Return the requirements of `verify`, with nothing counted. `direct`: whether the target honours reads
-    past the caches.
+    """Return the requirements of `verify`, with no files counted. `direct`: whether the target honours reads
+    that bypass the caches.
 
     minimum_grade | direct reads | weakest grade allowed
     a grade       | any          | that grade
@@ -213,8 +213,8 @@ def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
 
 
 def beyond(verify: VerifyConfig, *, kind: str, alone: bool) -> str:
-    """Return why `minimum_grade` can never be reached, or "". `kind`: the target's file system; `alone`: this
-    machine does everything.
+    """Return why `minimum_grade` can never be reached, or "". `kind`: the target's file system. `alone`:
+    whether this machine does all the work.
 
     minimum_grade         | target       | alone | can be reached
     auto, written, reread | any          | any   | yes
@@ -234,15 +234,15 @@ def beyond(verify: VerifyConfig, *, kind: str, alone: bool) -> str:
 
 def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str]) -> str:
     """Return why no checksum of its source can ever prove this file, or "". `stated`: whether its source may
-    state one on reading; `later`: verify's digests of giants as a whole.
+    state a checksum when it is read. `later`: verify's digests of whole giants.
 
     | the listing or a checksum file has | source may state | giant | can be proven |
     |------------------------------------|------------------|-------|---------------|
     | anything                           | yes              | any   | perhaps       |
-    | nothing, or what was read then     | no               | any   | no            |
+    | none, or one computed when listing | no               | any   | no            |
     | a checksum                         | no               | no    | yes           |
     | a CRC, or one of `later`           | no               | yes   | yes           |
-    | another one                        | no               | yes   | no            |
+    | another checksum                   | no               | yes   | no            |
     """
     if stated or not entry.size:
         return ""
@@ -258,7 +258,7 @@ def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str])
 
 def short(sealed: SealedEvidence, verify: VerifyConfig) -> str:
     """Return why a sealed release has less evidence than the configuration now requires by name, or "". Empty
-    files need none."""
+    files need no evidence."""
     lacking = []
     if verify.source_checksum == "require" and _bytes(sealed.source, SIZE_ONLY):
         lacking.append("files that no checksum of the source proved")

@@ -1,5 +1,5 @@
-"""A bucket's listing, read from its S3 Inventory, which Amazon S3 writes each day or week: it costs less than
-listing, and takes no request for each thousand objects.
+"""Reads a bucket's listing from its S3 Inventory, which Amazon S3 writes each day or week. That costs less
+than listing the bucket with a request for each thousand objects.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -28,7 +28,7 @@ from penstock.sources.port import Source
 from penstock.sources.s3.listing import NO_VERSIONS
 from penstock.tables.inventory_tables import FORMATS, Rows, canonical
 
-# Parses the manifest of an S3 Inventory: its files, their columns, and its bucket. `where` names the
+# Parses the manifest of an S3 Inventory: its data files, their columns, and its bucket. `where` names the
 # manifest in errors.
 
 NEEDED = ("Bucket", "Key", "Size", "LastModifiedDate", "ETag")
@@ -41,8 +41,8 @@ _ORC = re.compile(r"(\w+)\s*:")
 
 
 class DataFile(NamedTuple):
-    key: str  # in the bucket to which the inventory was delivered
-    size: int  # bytes
+    key: str  # the file's key in the bucket to which the inventory was delivered
+    size: int  # size in bytes
     md5: Annotated[str, "MD5checksum"]
 
 
@@ -57,24 +57,24 @@ class _Document(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    bucket: str  # the bucket that was inventoried
-    kind: str  # one of `inventory_tables.FORMATS`
-    columns: tuple[str, ...]  # of each data file, in order, as the manifest spells them
+    bucket: str  # the bucket that the inventory lists
+    kind: str  # format of the data files, from `inventory_tables.FORMATS`
+    columns: tuple[str, ...]  # columns of each data file, in order, as the manifest spells them
     files: Sequence[DataFile]
-    begun_ms: int  # when Amazon S3 began it, in milliseconds since the epoch; 0: not stated
+    begun_ms: int  # when Amazon S3 began the inventory, in milliseconds since the epoch; 0: not stated
 
     def has(self, name: str) -> bool:
         return canonical(name) in map(canonical, self.columns)
 
     @property
     def versions(self) -> bool:
-        """Whether it lists older versions of objects too."""
+        """Whether the inventory also lists older versions of objects."""
         return any(map(self.has, OF_VERSIONS))
 
 
 def parse(content: bytes, where: str) -> Manifest:
-    """Parse manifest.json. Raises PreflightError for another document, and for an unknown format of data
-    files."""
+    """Parse manifest.json. Raises PreflightError if it is another document or the format of the data files is
+    unknown."""
     try:
         document = typed_json.read(_Document, typed_json.loads(content))
         begun = int(document.created or 0)
@@ -113,8 +113,8 @@ def _columns(kind: str, schema: str) -> tuple[str, ...]:
 
 
 def wanted(manifest: Manifest, *, pinned: bool, where: str) -> list[str]:
-    """Return the canonical names of the columns that a listing needs. Raises PreflightError that names
-    missing ones."""
+    """Return the canonical names of the columns that a listing needs. Raises PreflightError naming missing
+    columns."""
     needed = [*NEEDED]
     if manifest.versions:
         needed.append("IsLatest")
@@ -136,7 +136,7 @@ def wanted(manifest: Manifest, *, pinned: bool, where: str) -> list[str]:
 
 
 def refuse_other(manifest: Manifest, bucket: str, where: str) -> None:
-    """Raise PreflightError for the inventory of another bucket."""
+    """Raise PreflightError if the inventory lists another bucket."""
     if manifest.bucket != bucket:
         raise PreflightError(
             "the inventory is another bucket's",
@@ -146,13 +146,12 @@ def refuse_other(manifest: Manifest, bucket: str, where: str) -> None:
         )
 
 
-# Reads a bucket's listing from its S3 Inventory, which Amazon S3 writes each day or week: cheaper than
-# listing, without thousands of requests.
+# Reads the data files of an S3 Inventory as a listing.
 #
-# Later changes are not in it. Reading detects an object that changed (by its etag) or was deleted; a new one
-# waits for the next inventory. A data file is compared with the size and MD5 in the manifest before its rows
-# are used, and the manifest with `manifest.checksum` if present. Objects come in byte order of their keys, in
-# bounded memory, by a sort on disk.
+# An inventory lacks later changes. The copy detects objects that changed (by the etag) or were deleted; new
+# objects wait for the next inventory. A data file is compared with the size and MD5 in the manifest before
+# its rows are used, and the manifest with `manifest.checksum` if present. A sort on disk yields objects in
+# byte order of their keys, in bounded memory.
 
 MANIFEST = "manifest.json"
 CHECKSUM = "manifest.checksum"
@@ -163,13 +162,12 @@ _TWICE = "an inventory lists each object once: have it fetched again, or use the
 
 class LocatedManifest(NamedTuple):
     manifest: Manifest
-    name: str  # the manifest's, in the store
+    name: str  # the manifest's name in the store
     where: str
 
 
 class Inventory:
-    """The listing of one source: a `listers.StatedLister`. `scratch`: a folder for fetched and sorted
-    files."""
+    """A `listers.StatedLister` of one source. `scratch`: a folder for fetched and sorted files."""
 
     def __init__(
         self, context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
@@ -187,8 +185,8 @@ class Inventory:
         return self._ignored
 
     def located(self) -> LocatedManifest:
-        """Find the inventory. Raises PreflightError if it is unreadable, another bucket's, or lacks
-        columns."""
+        """Find the inventory's manifest. Raises PreflightError if it is unreadable, of another bucket, or
+        lacks columns."""
         if self._located is None:
             name, content = self._manifest()
             where = self._files.where(name)
@@ -214,7 +212,7 @@ class Inventory:
     # ---- the manifest
 
     def _manifest(self) -> tuple[str, bytes]:
-        """Read the manifest that the configuration names: itself, its folder, or the folder of all dates."""
+        """Read the manifest. The configuration names the manifest, its folder, or the folder of all dates."""
         name = self._name
         if name.endswith(".json"):
             content = self._small(name)
@@ -268,7 +266,7 @@ class Inventory:
                 path.unlink()
 
     def _fetch(self, file: DataFile, manifest: str) -> Path:
-        """Fetch a data file to this machine; its size and MD5 are those of the manifest."""
+        """Fetch a data file to this machine, and compare its size and MD5 with the manifest."""
         for name in _places(self._files, file.key, manifest):
             fetched = self._files.fetch(name, self._scratch / "inventory.data")
             if fetched is None:
@@ -291,12 +289,12 @@ class Inventory:
         return self._source.versioned() if self._pinned and isinstance(self._source, S3Source) else None
 
     def _listed(self, rows: Rows, text: bool, where: str, enabled: bool | None) -> Sequence[Listed]:
-        """Return the rows of the source, and count the others.
+        """Return the rows that are the source's objects, and count the other rows.
 
         | the row is                              | counted as          |
         |-----------------------------------------|---------------------|
         | of another bucket                       | other buckets       |
-        | of a key outside of the source's prefix | outside the prefix  |
+        | of a key outside the source's prefix    | outside the prefix  |
         | a delete marker                         | delete markers      |
         | of a version that is not the newest     | older versions      |
         | the marker of the prefix itself         | not at all          |
@@ -362,7 +360,7 @@ class Inventory:
 
 
 def age(begun_ms: int, now: float) -> str:
-    """Describe when an inventory was begun."""
+    """Describe in words how long ago an inventory was begun."""
     if not begun_ms:
         return "which does not say how old it is"
     begun = datetime.fromtimestamp(begun_ms / 1000, UTC)
@@ -377,7 +375,7 @@ def age(begun_ms: int, now: float) -> str:
 def of(
     context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
 ) -> Inventory:
-    """Make the inventory of a source. Raises ConfigError for a source that is no bucket."""
+    """Make the lister for a source's inventory. Raises ConfigError if the source is no bucket."""
     if not config.url.startswith(("s3://", "s3a://")):
         raise ConfigError(
             "S3 Inventory is of S3 buckets",
@@ -388,8 +386,8 @@ def of(
 
 
 def _places(files: OutsideFiles, key: str, manifest: str) -> Iterator[str]:
-    """Yield the places of a data file: its key; on this machine, paths below or beside the manifest. A copy
-    may begin anywhere in the key."""
+    """Yield the places where a data file may be: its key; on this machine, paths below or beside the
+    manifest. A local copy's path may begin at any part of the key."""
     if not isinstance(files, outside_files.LocalFiles):
         yield key
         return

@@ -1,5 +1,5 @@
-"""A source's listing, read from a list of keys; the source is asked for what the list does not state. And
-which keys of a source belong to the dataset: gitignore's patterns, `include` then `exclude`.
+"""Reads a source's listing from a list of keys, and queries the source for facts that the list lacks. Also
+decides which keys belong to the dataset, by gitignore's patterns: `include`, then `exclude`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 # Selects the keys of the dataset by gitignore's patterns.
 #
-# A key belongs if a pattern of `include` matches it and no pattern of `exclude` does. `**` alone means
-# everything. `!pattern` cancels an earlier match in the same list.
+# A key belongs to the dataset if a pattern of `include` matches it and no pattern of `exclude` does. `**`
+# matches every key. `!pattern` cancels an earlier match in the same list.
 
-EVERYTHING = ("**",)  # an `include` that needs no matching
+EVERYTHING = ("**",)  # the `include` that matches every key
 
 
 class Filter:
-    """The patterns of one dataset. Raises ConfigError for a pattern that gitignore does not know."""
+    """The patterns of one dataset. Raises ConfigError for a pattern that is invalid in gitignore."""
 
     def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
         self._include = None if tuple(include) == EVERYTHING else Patterns("include", include).match
@@ -53,45 +53,44 @@ class Filter:
         return self._include is None and self._exclude is None
 
     def accepts(self, key: str) -> bool:
-        """Return whether an object's key belongs to the dataset; for folders see `wants`."""
+        """Return whether an object's key belongs to the dataset. For folders, `wants` decides."""
         return (self._include is None or self._include(key)) and not (
             self._exclude is not None and self._exclude(key)
         )
 
     def wants(self, key: str) -> bool:
-        """Return whether a key belongs to the dataset. For a folder (a key with a slash at its end): False
-        only if `exclude` leaves out everything below it."""
+        """Return whether a key belongs to the dataset. For a folder (a key that ends in a slash), return
+        False only if `exclude` leaves out all keys below it."""
         if key.endswith("/"):
             return self._exclude is None or self._takes_back or not self._exclude(key)
         return self.accepts(key)
 
     def keep(self, batch: Sequence[Listed]) -> Sequence[Listed]:
-        """Return the objects of the dataset; `batch` itself if the filter accepts everything."""
+        """Return the dataset's objects in `batch`; `batch` itself if the filter accepts every key."""
         if self.everything:
             return batch
         accepts = self.accepts
         return [listed for listed in batch if accepts(listed.key)]
 
 
-# Reads a source's listing from a list of keys, and queries the source for what the list does not state.
+# Reads a source's listing from a list of keys.
 #
-# Objects come in byte order of their keys, each once, in bounded memory, whatever the order of the list. No
-# key is dropped silently:
+# The objects are sorted by the bytes of their keys, without repetition, in bounded memory, whatever the order
+# of the list. No key is dropped without a message:
 #
 # | the key is                                           | then                                            |
 # |------------------------------------------------------|-------------------------------------------------|
-# | listed several times, and nothing contradicts        | merged, and counted                             |
-# | listed several times, with several sizes or versions | refused by name                                 |
-# | not at the source                                    | refused by name                                 |
-# | of another size or version at the source             | refused by name                                 |
-# | listed with its size and version                     | taken as it is (of a folder: always looked at)  |
+# | listed several times, without a contradiction        | merged, and counted                             |
+# | listed several times, with several sizes or versions | rejected; the error names it                    |
+# | not at the source                                    | rejected; the error names it                    |
+# | of another size or version at the source             | rejected; the error names it                    |
+# | listed with its size and version                     | accepted; only folder sources are queried       |
 
-AT_ONCE = 32  # concurrent queries of a source
+AT_ONCE = 32  # number of concurrent queries to a source
 
 
 class KeyList:
-    """The listing of one source: a `listers.StatedLister`. `scratch`: a folder for fetched and sorted
-    files."""
+    """A `listers.StatedLister` of one source. `scratch`: a folder for fetched and sorted files."""
 
     def __init__(
         self, context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
@@ -130,11 +129,11 @@ class KeyList:
 
     @property
     def refused(self) -> int:
-        """The number of keys refused so far: a listing without them must not be resumed."""
+        """The number of keys rejected so far. A listing that lacks rejected keys must not be resumed."""
         return self._refused.total
 
     def identity(self) -> str:
-        """Return what decides which objects are listed, beside the source."""
+        """Return a text that identifies, with the source, which objects are listed."""
         self._fetch()
         assert self._list is not None
         return f"{self._list.md5} {self._list.size} {self._patterns}"
@@ -176,7 +175,7 @@ class KeyList:
         return self._list.path
 
     def _rows(self) -> Iterator[Sequence[Listed]]:
-        """Yield the list's rows in its own order, without the source's URL before keys."""
+        """Yield the list's rows in the list's order, with the source's URL removed from keys."""
         from penstock.tables.key_lists import read
 
         path = self._fetch()
@@ -189,7 +188,7 @@ class KeyList:
                 yield batch
 
     def _wanted(self) -> Iterator[Sequence[Listed]]:
-        """Yield the rows of the dataset: the source is not queried for others."""
+        """Yield the rows that belong to the dataset, since the source is only queried for these."""
         for batch in self._rows():
             self._stop.check()
             kept = self._filter.keep(batch)
@@ -218,14 +217,14 @@ class KeyList:
         return nullcontext(lambda key: retrying(lambda: list_one(key), self._attempts, self._stop.wait))
 
     def _lacking(self, row: Listed) -> bool:
-        """Return whether the source must be queried. A folder always must: what a list states of its file is
-        no token of penstock's."""
+        """Return whether the source must be queried. Folders always must, since a list cannot state
+        penstock's token for a file."""
         if self._pinned and not row.version:
             return True
         return row.size < 0 or not row.token or not of_url(self._config.url).pins
 
     def _answer(self, row: Listed, ask: Callable[[str], Listed | None]) -> Listed | str:
-        """Return the object of a row, or why it is refused."""
+        """Return the object of a row, or the reason why the row is rejected."""
         if not self._lacking(row):
             return row
         if reason := check_key(row.key):
@@ -244,7 +243,7 @@ class KeyList:
 
 
 def joined(former: Listed, latter: Listed) -> Listed | None:
-    """Merge two rows of one key; None: they contradict each other."""
+    """Merge two rows of one key; None if they contradict each other."""
     values = []
     for field, nothing in (
         ("size", -1),

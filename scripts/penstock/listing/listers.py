@@ -1,5 +1,5 @@
-"""Chooses what lists a source: itself, an S3 Inventory, or a list of keys. Neither file is fetched before its
-lister's `note` or `list` is called."""
+"""Chooses the lister of a source: the source itself, an S3 Inventory, or a list of keys. An inventory or list
+of keys is not fetched before its lister's `note` or `list` is called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNREACHED = "see whether it is up, and can be reached from here; or correct the
 
 
 class Lister(Protocol):
-    """The part of `sources.port.Source` that lists, with the same guarantees."""
+    """The listing part of `sources.port.Source`, with the same guarantees."""
 
     @property
     def ignored(self) -> Mapping[str, int]: ...
@@ -30,17 +30,17 @@ class Lister(Protocol):
 
 
 class StatedLister(Lister, Protocol):
-    """Reads the listing from files made by others."""
+    """A lister that reads the listing from a file made by another program."""
 
     def note(self) -> str:
-        """Describe these files and their age in one sentence. Raises PreflightError for unusable files."""
+        """Describe the file and its age in one sentence. Raises PreflightError if it is unusable."""
 
 
 def stated(
     context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
 ) -> StatedLister | None:
     """Return the lister that the configuration names in place of the source, or None. `scratch`: a folder for
-    fetched and sorted files."""
+    files that are fetched or sorted."""
     if config.inventory:
         from penstock.listing import inventory
 
@@ -53,8 +53,9 @@ def stated(
 
 
 def reach(config: SourceConfig, source: Source, waiting: AbstractContextManager[object]) -> None:
-    """Reach a source once, cheaply. Skips a source with a list of keys: it may not be listable, and
-    `StatedLister.note` queries it. `waiting`: `Context.waiting` for this. Raises PreflightError."""
+    """Check with a cheap request that a source is reachable. A source with a list of keys is skipped: it may
+    not be listable, and `StatedLister.note` queries it. `waiting`: a `Context.waiting` for the request.
+    Raises PreflightError."""
     if not config.list_from:
         with waiting:
             try:

@@ -1,4 +1,4 @@
-"""Fetches inventories and lists of keys from a bucket or this machine."""
+"""Fetches inventories and lists of keys, from a bucket or this machine."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.sources.port import Source
 
-BLOCK = 4 << 20  # bytes that are read at a time
-SMALL = 64 << 20  # bytes of a file that is read into memory, at most
+BLOCK = 4 << 20  # bytes of one read
+SMALL = 64 << 20  # most bytes of a file that is read into memory
 
 
 class OutsideFile(NamedTuple):
-    """A store's file, on this machine."""
+    """A file on this machine, perhaps fetched from a store."""
 
     path: Path
     size: int
-    md5: str  # of its bytes as read, in hex
+    md5: str  # MD5 of its bytes as read, in hex
 
 
 class OutsideFiles(Protocol):
-    """The files of one bucket, or of this machine, by name: keys, or paths."""
+    """The files of one bucket, named by keys, or of this machine, named by paths."""
 
     def where(self, name: str) -> str:
         """Return a file's or folder's full name, for people."""
 
     def fetch(self, name: str, into: Path) -> OutsideFile | None:
-        """Read a file to its end, perhaps into a copy at `into`; None: missing. Raises PenstockError for an
-        unreadable file."""
+        """Read a file to its end, perhaps into a copy at `into`; None if it is missing. Raises PenstockError
+        for an unreadable file."""
 
     def names(self, folder: str) -> Iterator[str]:
-        """Yield the names of the files below a folder, whose own name ends in a slash."""
+        """Yield the names of the files below `folder`, whose name ends in a slash."""
 
 
 def opened(
     context: Context, dataset: DatasetConfig, source: SourceConfig, url: str
 ) -> tuple[OutsideFiles, str]:
-    """Return the files at a URL's place, and the URL's name there. A bucket is read with the options of the
-    source that the file describes. Raises ConfigError, PreflightError."""
+    """Return the files of a URL's bucket or machine, and the URL's name among them. A bucket is read with the
+    options of the source that the file lists. Raises ConfigError, PreflightError."""
     if of_url(url) is FOLDER:
         return LocalFiles(), folder(url) + ("/" if url.endswith("/") else "")
     bucket, _, name = url.partition("://")[2].partition("/")
@@ -77,7 +77,7 @@ def opened(
 
 
 def small(files: OutsideFiles, name: str, scratch: Path) -> bytes | None:
-    """Return a small file's content; None: missing. `scratch`: a file that may be overwritten. Raises
+    """Return a small file's content; None if it is missing. `scratch`: a file that may be overwritten. Raises
     PreflightError for more than SMALL bytes, and as `fetch`."""
     file = files.fetch(name, scratch)
     if file is None:
@@ -93,7 +93,7 @@ def small(files: OutsideFiles, name: str, scratch: Path) -> bytes | None:
 
 
 def md5(content: bytes) -> str:
-    """Return the MD5 in hex: Amazon S3 states it of an inventory's files."""
+    """Return the MD5 in hex, as Amazon S3 states it for an inventory's files."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 

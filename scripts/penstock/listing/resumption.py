@@ -1,15 +1,16 @@
-"""Resumes an interrupted listing, if it is started again soon enough.
+"""Resumes an interrupted listing if the next listing starts soon enough.
 
-A long listing is saved in segments: each holds all objects between two keys, and counts once it is durable.
-The next listing of the same source reads these segments, and lists what is between and after them. So the
-objects come in the same order, each once, and an unchanged source yields the same digest. Changes at the
-source between the two listings are detected as always: each object is read in its listed version.
+A long listing is saved in segments. A segment has all objects between two keys, and is valid once it is
+durable. The next listing of the source reads the segments, and lists the keys between and after them. So it
+yields the objects in the same order, without repetition, and an unchanged source yields the same digest.
+Changes at the source between the two listings are detected as usual: each object is read in its listed
+version.
 
 | a segment is                                   | then                                         |
 |------------------------------------------------|----------------------------------------------|
 | of the same source, and younger than the limit | read, and its keys are not listed again      |
-| older (`ListConfig.resume_within`)             | dropped, and its keys are listed anew        |
-| damaged, or laps over another one              | dropped likewise                             |
+| older (`ListConfig.resume_within`)             | dropped, and its keys are listed again       |
+| damaged, or overlaps another segment           | dropped, and its keys are listed again       |
 
 The list step holds the dataset's lock, and removes all segments once the listing is complete.
 """
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.sources.port import Continued
 
-ROWS = 500_000  # objects of a segment, at most
-SECONDS = 10.0  # seconds after which a segment is closed: so much of a listing is lost at most
-WORTH = 50_000  # objects for which a file is made before that time
+ROWS = 500_000  # most objects in a segment
+SECONDS = 10.0  # seconds after which a segment is closed, so a kill loses at most this much of a listing
+WORTH = 50_000  # number of objects for which a file is made before that time
 LARGEST = (1 << 63) - 1  # the largest size in bytes that a row can hold
 
 
@@ -52,16 +53,16 @@ class _Held(NamedTuple):
 
 
 class Resumption:
-    """The segments of one source's listing, in a folder of its own."""
+    """The segments of one source's listing, in their own folder."""
 
     def __init__(self, context: Context, dataset: str, folder: Path, lister: Continued) -> None:
-        """`folder` is for this source and listing only: see `place`."""
+        """`folder`: the folder of this source's listing alone, as returned by `place`."""
         self._context, self._dataset, self._folder, self._lister = context, dataset, folder, lister
         self._within = context.config.list.resume_within
         self._next = 0
 
     def batches(self) -> Iterator[Sequence[Listed]]:
-        """List everything, as the lister's own `list`."""
+        """Yield all objects, as the lister's own `list` does."""
         held = self._held()
         if held:
             rows = sum(saved.segment.rows for saved in held)
@@ -127,14 +128,14 @@ class Resumption:
             raise damaged
 
     def _written(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """List from the source, and save segments meanwhile."""
+        """List the source's keys between `after` and `upto`, and save segments meanwhile."""
         writing = _Writing(self, after)
         try:
             for batch in self._lister.list_between(after, upto):
                 writing.add(batch)
                 yield batch
         except DisorderError:
-            # Such a store's listing between two keys is not the set of keys between them.
+            # If a store lists out of order, its listing between two keys may lack keys between them.
             writing.drop()
             for name in os.listdir(self._folder) if self._folder.exists() else ():
                 (self._folder / name).unlink()
@@ -145,13 +146,13 @@ class Resumption:
         writing.ended(upto)
 
     def sound(self, batch: Sequence[Listed]) -> bool:
-        """Return whether the listing may be resumed: nothing was refused, and each row can be stored."""
+        """Return whether the listing may be resumed: no key was rejected, and each row can be stored."""
         if self._within <= 0 or (isinstance(self._lister, KeyList) and self._lister.refused):
             return False
         return max(listed.size for listed in batch) <= LARGEST
 
     def new(self) -> tuple[Path, Path]:
-        """Return the files of a further segment: its rows, and the document by which it counts."""
+        """Return the paths of a new segment: the file of its rows, and the document that makes it valid."""
         small_files.make_dirs(self._folder)
         self._next += 1
         return self._files(self._next - 1)
@@ -161,11 +162,11 @@ class Resumption:
 
 
 class _Writing:
-    """The segments of one range being listed."""
+    """Writes the segments of one range of keys while it is listed."""
 
     def __init__(self, resumption: Resumption, after: bytes) -> None:
         self._resumption, self._after = resumption, after
-        # the rows of a segment without a file yet: a listing of seconds leaves none
+        # rows of a segment that has no file yet, so a listing of some seconds makes no files
         self._waiting: list[Sequence[Listed]] = []
         self._writer: ListingWriter | None = None
         self._document = Path()
@@ -189,7 +190,8 @@ class _Writing:
             self._close()
 
     def broken_off(self) -> None:
-        """Keep the segment in progress. Never raises PenstockError: the listing's own error is reported."""
+        """Keep the segment in progress. It never raises PenstockError, since the listing's own error is
+        reported."""
         try:
             if self._writer is not None:
                 self._close()
@@ -197,7 +199,7 @@ class _Writing:
             self.drop()
 
     def ended(self, upto: bytes | None) -> None:
-        """End the range. A segment before other segments is kept, for another time."""
+        """End the range. A segment that precedes other segments is kept for a later listing."""
         if upto is not None and self._rows and not self._off:
             self._write()
             self._close()
@@ -227,6 +229,7 @@ class _Writing:
 
 
 def place(segments: Path, *identity: str) -> Path:
-    """Return the folder of one listing among all segments, by what decides which objects are listed."""
+    """Return the folder of one listing below `segments`. `identity`: texts that decide which objects are
+    listed."""
     text = "\0".join(identity).encode("utf-8", "surrogateescape")
     return segments / hashlib.sha256(text).hexdigest()[:16]
