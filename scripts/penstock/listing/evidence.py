@@ -239,7 +239,7 @@ def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str])
     | the listing or a checksum file has | source may state | giant | can be proven |
     |------------------------------------|------------------|-------|---------------|
     | anything                           | yes              | any   | perhaps       |
-    | none, or one computed when listing | no               | any   | no            |
+    | none, or only one of kind `read`   | no               | any   | no            |
     | a checksum                         | no               | no    | yes           |
     | a CRC, or one of `later`           | no               | yes   | yes           |
     | another checksum                   | no               | yes   | no            |

@@ -1,13 +1,13 @@
 """The intervals in which penstock itself moved the ctimes of files that releases share.
 
-The problem: a file that was read back is recognised by inode, size and times. But each link and unlink moves
-the ctime of all names of a file, and penstock does both each night. So a process that links or unlinks
-records one interval: a ctime inside it says nothing about the bytes.
+A file that was read back is recognised by inode, size and times. But each link and unlink moves the ctime of
+all names of a file, and penstock does both each night. So a process that links or unlinks records an
+interval. A ctime inside that interval does not mean that the bytes changed.
 
 Both ends are ctimes from the file system, so no host's clock matters. An interval is written after the
-changes that it excuses; what a kill leaves out of it is read back. Each process writes its own file,
-`intervals/<name>`; the next command that writes there under the dataset's lock moves it to the history
-(`dataset.history`).
+changes that it excuses. If a kill leaves a change out, the changed file is read back. Each process writes its
+own file, `intervals/<name>`. The next command that writes there under the dataset's lock moves it to the
+history (`dataset.history`).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-EVERY = 2.0  # seconds of links or unlinks that a kill leaves out of the interval, at most
-LINES = 4  # lines of the history, for a release and a command that adds intervals
+EVERY = 2.0  # most seconds of links or unlinks that a kill leaves out of the interval
+LINES = 4  # most lines of the history for one release, in a command that adds intervals
 SUFFIX = ".json"  # suffix of an interval's file
 
 
 class Recorder:
-    """Widens an interval by each ctime, from any thread, and saves it now and then and at the end."""
+    """Widens an interval to include each ctime, from any thread. Saves it now and then, and at the end."""
 
     def __init__(self, folder: Path, line: CtimeInterval) -> None:
-        """`line`: dataset, release and account; its ends are ignored."""
+        """`line`: states dataset, release and account; its ends are ignored."""
         self._path = folder / f"{secrets.token_hex(8)}{SUFFIX}"
         self._line = line
         self._lock = Lock()
@@ -57,8 +57,8 @@ class Recorder:
                 self._write()
 
     def close(self) -> None:
-        """Make the interval durable. If it cannot be written, on a full file system, it is lost: then the
-        files that it would have excused are read."""
+        """Make the interval durable. If a full file system prevents that, the interval is lost, and the files
+        that it would have excused are read."""
         with self._lock:
             self._write()
 
@@ -75,7 +75,7 @@ class Recorder:
 
 
 def pending(folder: Path) -> dict[Path, CtimeInterval]:
-    """Return the intervals that are not in the history yet, by file. Unreadable ones are left out."""
+    """Return the intervals that are not in the history yet, by file. Unreadable intervals are left out."""
     intervals: dict[Path, CtimeInterval] = {}
     with contextlib.suppress(OSError):
         for name in sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX)):
@@ -89,7 +89,7 @@ def pending(folder: Path) -> dict[Path, CtimeInterval]:
 
 class Intervals:
     def __init__(self, intervals: Iterable[tuple[int, int]]) -> None:
-        """`intervals`: first and last nanosecond of each."""
+        """`intervals`: first and last nanosecond of each interval."""
         joined = merged(intervals)
         self._starts = [first for first, _ in joined]
         self._ends = [last for _, last in joined]
@@ -100,8 +100,8 @@ class Intervals:
 
 
 def merged(intervals: Iterable[tuple[int, int]], most: int | None = None) -> list[tuple[int, int]]:
-    """Merge intervals into as few as possible, in order. Beyond `most`, nearest neighbours are joined, with
-    the time between."""
+    """Merge intervals into as few as possible, in order. If more than `most` remain, join the nearest
+    neighbours, with the time between them."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(intervals):
         if joined and first <= joined[-1][1]:

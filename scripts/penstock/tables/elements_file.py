@@ -1,4 +1,4 @@
-"""`elements.parquet` beside a report: a row for each element of the run, by `core.element_documents`."""
+"""`elements.parquet` beside a report: a row for each element of the run, as in `core.element_documents`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TYPES: Mapping[object, pa.DataType] = {
 
 
 class _Form(NamedTuple):
-    """As `tables.Form`, for rows that are not files."""
+    """A form as `tables.Form`, for rows that do not describe files."""
 
     kind: str
     schema: pa.Schema

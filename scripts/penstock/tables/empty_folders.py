@@ -1,5 +1,5 @@
-"""Reads, writes and compares a source's empty folders (`core.dataset_documents.EmptyFolders`), where the
-dataset keeps them (`empty_folders: keep`)."""
+"""Reads, writes and compares a source's empty folders (`core.dataset_documents.EmptyFolders`), if the dataset
+keeps them (`empty_folders: keep`)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
 
 
 def read(path: Path) -> tuple[str, ...]:
-    """Read the paths; () if the file is missing: such a release keeps no empty folders. Raises FailedError
-    for an unreadable file, NewerFormatError."""
+    """Read the paths; () if the file is missing, since the release then keeps no empty folders. Raises
+    FailedError for an unreadable file, NewerFormatError."""
     try:
         return tuple(EMPTY_FOLDERS.from_json(small_files.read(path), path).folders)
     except FileNotFoundError:
@@ -35,7 +35,7 @@ def read(path: Path) -> tuple[str, ...]:
 
 
 def digest(folders: Iterable[str]) -> str:
-    """Return `sha256:<hex>` of the paths in the given order; "" for none."""
+    """Return `sha256:<hex>` of the paths in the given order; "" if there are no paths."""
     text = b"\0".join(map(os.fsencode, folders))
     return f"sha256:{hashlib.sha256(text).hexdigest()}" if text else ""
 
@@ -53,7 +53,7 @@ class Kept:
                 above = above.rpartition("/")[0]
 
     def meet(self, folder: str) -> bool:
-        """Tick off a listed folder. Return whether it is listed, or contains a listed one."""
+        """Tick off a listed folder. Return whether it is listed, or contains a listed folder."""
         self._missing.discard(folder)
         return folder in self._known
 

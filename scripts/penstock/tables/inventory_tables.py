@@ -1,5 +1,5 @@
-"""Reads the data files of an S3 Inventory, CSV (gzip), Parquet and ORC, as columns of plain values. Memory:
-one batch of rows; for ORC one stripe (64 MiB from Amazon S3)."""
+"""Reads the data files of an S3 Inventory, CSV (gzip), Parquet and ORC, as columns of plain values. It keeps
+one batch of rows in memory, or one stripe for ORC (64 MiB from Amazon S3)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-BATCH = 8192  # rows of one batch
+BATCH = 8192  # rows in one batch
 CSV_BLOCK = 1 << 20  # bytes of text that are parsed at once
 FORMATS = ("CSV", "Parquet", "ORC")
-# Values by the column's canonical name: text as `str` by `os.fsdecode`, times in nanoseconds, None: not
-# stated. In CSV everything is text, and "" means not stated.
+# The values of each column, by its canonical name: text as `str` from `os.fsdecode`, times in nanoseconds,
+# None if not stated. In CSV all values are text, and "" means not stated.
 Rows = dict[str, list[Any]]
 
 
@@ -29,13 +29,14 @@ TIME = "lastmodifieddate"
 
 
 def canonical(name: str) -> str:
-    """Normalise a column's name: CSV's `LastModifiedDate` and the others' `last_modified_date`."""
+    """Normalise a column's name: CSV has `LastModifiedDate`, the other formats `last_modified_date`."""
     return name.replace("_", "").lower()
 
 
 def read(path: Path, kind: str, columns: Sequence[str], wanted: Sequence[str], where: str) -> Iterator[Rows]:
-    """Read a data file in batches, in its order. `kind` is one of FORMATS; `columns` are all names, in order;
-    `wanted` are canonical. Raises PreflightError if the file is damaged or lacks a column."""
+    """Read a data file in batches, in its order. `kind`: its format, from FORMATS. `columns`: the names of
+    all its columns, in order. `wanted`: canonical names. Raises PreflightError if the file is damaged or
+    lacks a column."""
     by_name = {canonical(name): name for name in columns}
     ways = {"CSV": _csv, "Parquet": _parquet, "ORC": _orc}
     try:
@@ -115,14 +116,14 @@ def _refuse_missing(names: Sequence[str], present: Sequence[str]) -> None:
 
 
 def plain_times(column: pa.Array) -> list[Any]:
-    """Do as `plain_values`, for a column of times. Raises ValueError for numbers, whose unit is unknown."""
+    """Convert a column of times, as `plain_values`. Raises ValueError for numbers: their unit is unknown."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         raise ValueError(f"its times are numbers ({column.type}), and not timestamps or text")
     return plain_values(column)
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Convert to plain values; times become nanoseconds since the epoch."""
+    """Convert a column to plain values; times become nanoseconds since the epoch."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         each = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]

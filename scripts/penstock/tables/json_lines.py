@@ -1,4 +1,4 @@
-"""Files of JSON lines that appear complete and are read as a stream, in bounded memory."""
+"""Files of JSON lines. They appear only when complete, and are read as a stream, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def write(path: Path, lines: Iterable[object]) -> None:
-    """Write documents (`typed_json`) as they come, durably; the file gets its name once it is complete."""
+    """Write documents (`typed_json`) as they come, durably. The file gets its name once it is complete."""
     with small_files.Growing(path) as file:
         for line in lines:
             file.stream.write(small_files.json_line(typed_json.plain(line)))
@@ -24,8 +24,8 @@ def write(path: Path, lines: Iterable[object]) -> None:
 
 
 def read(path: Path, parse: Callable[[bytes], T], what: str) -> Iterator[T]:
-    """Yield the lines in order, as parsed; `parse` raises ValueError for a damaged line. Raises FailedError
-    where the file is damaged or missing: `what` cannot be read."""
+    """Yield the parsed lines in order. `parse` raises ValueError for a damaged line. Raises FailedError if
+    the file is damaged or missing, with a message that `what` cannot be read."""
     try:
         with small_files.opened(path) as stream:
             for line in small_files.lines(stream):

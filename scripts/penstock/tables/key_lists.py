@@ -1,14 +1,14 @@
-"""Reads lists of keys: one key a line, keys between NULs, CSV with a header, Parquet; perhaps compressed by
-gzip.
+"""Reads lists of keys: a key per line, keys separated by NULs, CSV with a header, or Parquet. All may be
+compressed by gzip.
 
-Keys keep their bytes. Memory: one batch of rows and one line. Columns of other names are ignored.
+Keys keep their bytes. One batch of rows and one line are kept in memory. Other columns are ignored.
 
-| column     | also called                      | what it states                                  |
+| column     | also called                      | content                                         |
 |------------|----------------------------------|-------------------------------------------------|
 | `key`      | `path`                           | the key, relative to the source                 |
-| `size`     | `bytes`                          | bytes                                           |
+| `size`     | `bytes`                          | the size in bytes                               |
 | `etag`     | `token`                          | the version, as the source's listing states it  |
-| `modified` | `last_modified`, `mtime`         | time of the last change, RFC 3339               |
+| `modified` | `last_modified`, `mtime`         | the time of the last change, RFC 3339           |
 | `version`  | `version_id`                     | the id of the version                           |
 | `checksum` |                                  | `<algorithm>:<hex>` of all bytes                |
 """
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-BATCH = 4096  # rows of one batch
-BLOCK = 1 << 20  # bytes that are read at once
-LONGEST = 64 << 10  # bytes between two keys, at most: a file with more is no list of keys
-UNKNOWN = -1  # the size where the list states none
-# The field of each column's canonical name.
+BATCH = 4096  # rows in one batch
+BLOCK = 1 << 20  # bytes of one read
+LONGEST = 64 << 10  # most bytes between two keys: a file with more is no list of keys
+UNKNOWN = -1  # the size if the list states none
+# canonical name of a column: the field that it fills
 COLUMNS: Mapping[str, str] = {
     "key": "key", "path": "key", "size": "size", "bytes": "size", "etag": "token", "token": "token",
     "modified": "modified", "lastmodified": "modified", "lastmodifieddate": "modified", "mtime": "modified",
     "version": "version", "versionid": "version", "checksum": "checksum",
 }  # fmt: skip
-# Hex digits of each supported checksum.
+# supported checksum: number of its hex digits
 _LENGTHS = {
     "crc32": 8, "crc32c": 8, "crc64nvme": 16, "md5": 32, "sha1": 40, "sha256": 64, "sha512": 128,
     "xxh3_128": 32, "xxh64": 16,
@@ -51,12 +51,12 @@ _HINT = "the columns of a list are key, size, etag, modified, version and checks
 
 
 class _NoListError(ValueError):
-    """What is wrong with a list, without its name."""
+    """The error in a list, without the list's name."""
 
 
 def read(path: Path, where: str) -> Iterator[Sequence[Listed]]:
-    """Read the rows in the list's order; `UNKNOWN` and "" where it states nothing. The name `where` and NULs
-    in the first MiB decide the kind of list. Raises PreflightError."""
+    """Read the rows in the list's order. Fields that the list does not state are `UNKNOWN` or "". The name
+    `where` and NULs in the first MiB decide the kind of list. Raises PreflightError."""
     try:
         kind = _kind(path, where)
         if kind == "parquet":
@@ -81,14 +81,14 @@ def read(path: Path, where: str) -> Iterator[Sequence[Listed]]:
 
 
 def _kind(path: Path, name: str) -> str:
-    """Return the kind of a list, by its name, else by its content."""
+    """Return the kind of a list, judging by its name, or else by its content."""
     plain = name.lower().removesuffix(".gz")
     for suffix in ("csv", "parquet"):
         if plain.endswith(f".{suffix}"):
             return suffix
     with _opened(path) as file:
         start = file.read(BLOCK)
-    # A plain list's first key may be these four letters, too.
+    # A plain list's first key may be these four letters, too, so the next byte decides.
     if start.startswith(b"PAR1") and start[4:5] not in (b"", b"\0", b"\n", b"\r"):
         return "parquet"
     return "nul" if b"\0" in start else "lines"
@@ -154,7 +154,7 @@ def _parquet(path: Path) -> Iterator[Mapping[str, Sequence[Any]]]:
 
 
 def _fields(header: Sequence[str]) -> Mapping[str, int]:
-    """Return the place of each field among a list's columns."""
+    """Return the position of each field among a list's columns."""
     places: dict[str, int] = {}
     for at, name in enumerate(header):
         field = COLUMNS.get(canonical(name))

@@ -1,11 +1,11 @@
-"""The frozen listing: every object of the sources to be copied, in byte order of the paths.
+"""The frozen listing: all objects of the sources that are to be copied, in byte order of their paths.
 
-Its digest identifies the listed objects, whatever the sizes of the listing's pages: SHA-256 over the line
-`penstock listing 1\\n`, then over each group of 65,536 rows (the last may be shorter). A group is its number
-of rows as a little-endian 64-bit integer, then the columns in the order of `FORM`, but only those with
-`Column.identity`. A number column is little-endian 64-bit integers. A text column is its rows + 1 running
-offsets (little-endian, 32 bit, from 0), followed by its bytes. These are Arrow's own buffers, so hashing
-costs no copy.
+Its digest identifies the listed objects, whatever the page sizes of the listing. It is the SHA-256 of the
+line `penstock listing 1\\n`, then of each group of 65,536 rows (the last may be shorter). A group consists of
+its number of rows as a little-endian 64-bit integer, and of the columns with `Column.identity`, in the order
+of `FORM`. A number column is a sequence of little-endian 64-bit integers. A text column has running offsets
+(one more than rows, little-endian, 32 bit, from 0), followed by its bytes. These are Arrow's own buffers, so
+hashing needs no copy.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 
 FORM = Form(row_codec.LISTING, Entry._fields)
-# Independent of the file's own format: a new column makes no other run of the same source.
+# This is independent of the file's format number, so that a new column does not make a new run of the same
+# source.
 _DIGEST_BEGINS = b"penstock listing 1\n"
 
 
 class ListingWriter(OnTable):
-    """Takes batches of any size; the file appears complete when closed. Raises as `tables.TableWriter`."""
+    """Takes batches of any size. `close` makes the file appear, complete. Raises as `tables.TableWriter`."""
 
     def __init__(self, path: Path) -> None:
         self._table = TableWriter(path, FORM)
@@ -41,8 +42,8 @@ class ListingWriter(OnTable):
         self._bytes = 0
 
     def add(self, batch: Sequence[Listed], *, paths: Sequence[str] | None = None, source: int = 0) -> None:
-        """Append objects, in ascending byte order of their paths (by default the keys). Sizes are below
-        2**63; a time outside a row's range becomes the nearest one."""
+        """Append objects, in ascending byte order of their paths (by default their keys). Sizes must be below
+        2**63. A time outside a row's range becomes the nearest time in it."""
         if not batch:
             return
         listed = by_field(Listed, batch)
@@ -57,8 +58,8 @@ class ListingWriter(OnTable):
             self._flush(GROUP)
 
     def close(self) -> tuple[str, int, int]:
-        """Make the file complete and durable. Return its digest (`sha256:<hex>`, of the rows, not of the
-        file), the number of rows and the sum of their sizes in bytes."""
+        """Make the file complete and durable. Return the digest of its rows (`sha256:<hex>`; not of the
+        file), the number of rows, and the sum of their sizes in bytes."""
         if self._waiting[0]:
             self._flush(len(self._waiting[0]))
         self._table.close()
@@ -101,6 +102,6 @@ def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def entries(batch: pa.RecordBatch) -> list[Entry]:
-    """Convert rows of a listing: whole files, none linked."""
+    """Convert rows of a listing to entries: whole files that are not linked."""
     listed = values(batch)
     return filled(Entry, {**listed, "length": listed["size"]}, batch.num_rows)

@@ -1,5 +1,5 @@
-"""Records and manifests: what verify saw of a shard, a row each, the records of all files as columns, and the
-manifests of a release as Parquet and as checksum files for common tools.
+"""Records and manifests: records of many files as columns, the rows that verify read of a shard, and a
+release's manifests. These are a Parquet file and checksum files for common tools.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Records as columns: publish handles all files of a release in one process, so the work for each must be
-# small. A record is what one copied file became: path, digest, grades, times (`core.model.Record`).
+# Records as columns: publish handles all files of a release in one process, so the work per file must be
+# small. A record describes one copied file: path, digest, grades, times (`core.model.Record`).
 
 _FORM = Form(RECORDS, Record._fields)
 
 
 class Files:
     def __init__(self, batch: pa.RecordBatch) -> None:
-        """`batch`: rows of records or of a manifest, perhaps only some columns: request no others."""
+        """`batch`: rows of records or of a manifest, with at least the columns that will be requested."""
         self._batch = batch
         self._values: dict[str, list[Any]] = {}
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Self:
-        """Make columns of records, in their order."""
+        """Make columns from records, in their order."""
         return cls(pa.record_batch(_FORM.arrays(by_field(Record, records)), schema=_FORM.schema))
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Files:
         return count
 
     def __getitem__(self, name: str) -> list[Any]:
-        """Return a field of all records, in order; do not change it."""
+        """Return a field of all records, in order. The caller must not change the list."""
         if name not in self._values:
             self._values[name] = plain(BY_NAME[name], self._batch[name])
         return self._values[name]
@@ -73,13 +73,13 @@ class Files:
         return Record(*(self[name][index] for name in Record._fields))
 
     def records(self) -> list[Record]:
-        """Return all records, in order. Each becomes an object: use for few."""
+        """Return all records, in order. Each becomes an object, so call it for few records only."""
         return rows(Record, self)
 
 
-# What verify read of a shard: one record for each of the shard's rows, in its order. The file appears under
-# its name only when complete and durable. Here a giant's parts are rows; publish joins them into the
-# manifest's records.
+# The rows that verify read of a shard: a record for each of the shard's rows, in the shard's order. The file
+# appears under its name only when complete and durable. Here each part of a giant is a row; publish joins the
+# parts into the manifest's record.
 
 _PLACE = ("row", "part", "offset", "length")
 _SEEN_FORM = Form(table.RECORDS, (*_PLACE, *Record._fields))
@@ -87,8 +87,8 @@ _SEEN_FORM = Form(table.RECORDS, (*_PLACE, *Record._fields))
 
 class SeenRow(NamedTuple):
     row: int
-    part: int  # -1: a whole file. Else `record` is of this part: its digest, proof and grades.
-    offset: int  # of the part in its object, in bytes; so is `length`
+    part: int  # number of a giant's part, whose digest, proof and grades `record` has; -1: a whole file
+    offset: int  # offset of the part in its object, in bytes; `length` is in bytes, too
     length: int
     record: Record
 
@@ -98,10 +98,10 @@ def extend_shard(
     shard: Iterable[tuple[Sequence[int], pa.RecordBatch]],
     columns: Callable[[Sequence[int]], Mapping[str, Sequence[object]]],
 ) -> None:
-    """Write a shard's records without handling its rows one by one.
+    """Write a shard's records without a Python object for each row.
 
-    An `Entry`'s fields come from the shard's rows as stored (`numbered`, or those of another version), the
-    others from `columns(numbers of rows)`, by name. The file is durable on return. Raises NoSpaceError,
+    Fields of `Entry` come from the shard's stored rows (`numbered`, or rows of another version). The other
+    fields come from `columns(numbers of rows)`, by name. The file is durable on return. Raises NoSpaceError,
     FailedError.
     """
     with TableWriter(path, _SEEN_FORM) as writer:
@@ -115,8 +115,8 @@ def extend_shard(
 
 
 def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
-    """Read the rows in order, at most 8,192 at a time: neighbouring whole files, or parts of giants. Raises
-    FailedError, also if their numbers do not ascend."""
+    """Read the rows in order, at most 8,192 at a time: either neighbouring whole files, or parts of giants.
+    Raises FailedError, also if the rows' numbers do not ascend."""
     last = -1
     for batch in read_batches(path, _SEEN_FORM):
         numbers = [last, *batch["row"].to_pylist()]
@@ -140,16 +140,16 @@ def _rows(batch: pa.RecordBatch) -> list[SeenRow]:
     return rows(SeenRow, {**places, "record": Files(batch).records()})
 
 
-# The manifests of a release: every record as Parquet, and checksum files for common tools.
+# The manifests of a release:
 #
-# All are written under a temporary name, and appear complete and durable when closed. Rows are in canonical
-# order (bytes of the path).
+# All manifests are written under a temporary name, and appear complete and durable when closed. Rows are in
+# canonical order (bytes of the path).
 
 FORM = Form(MANIFEST, Record._fields)
 
 
 class ManifestWriter(OnTable):
-    """Writes `manifest.parquet`; `finish` makes it durable and names it."""
+    """Writes `manifest.parquet`, which has every record. `finish` makes it durable and names it."""
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
         self._table = TableWriter(path, FORM, mode=mode)
@@ -167,7 +167,7 @@ def _stored(field: pa.Field, files: Files) -> pa.Array:
     stored = files.stored(field.name)
     if field.type == stored.type:
         return stored
-    # The bytes are viewed as text instead of cast: a cast would load pyarrow.compute.
+    # The bytes are viewed as text, not cast, since a cast would load pyarrow.compute.
     if pa.types.is_string(field.type):
         text = stored.view(field.type)
         try:
@@ -187,14 +187,13 @@ def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
 
 
 def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None = None) -> Iterator[Files]:
-    """Read the records as columns (`Files`), in batches; `columns` limits the fields that are read. Raises as
-    `read_manifest`."""
+    """Read records as columns (`Files`), in batches, only the fields `columns`. Raises as `read_manifest`."""
     return map(Files, read_batches(path, FORM, batch=rows, names=columns))
 
 
 def some_paths(path: Path, count: int) -> Iterator[str]:
-    """Yield up to `count` paths from all over a manifest; memory: one of its row groups. Raises FailedError
-    for a damaged one."""
+    """Yield up to `count` paths spread over a manifest. It keeps one row group in memory. Raises FailedError
+    for a damaged manifest."""
     try:
         with opened(path) as table:
             rows, begins = table.metadata.num_rows, 0
@@ -229,8 +228,8 @@ def with_digests(path: Path, digests: Iterable[str]) -> Iterator[tuple[str, int]
 
 
 def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read the columns `names` of the rows between two paths, both included, and of some neighbours. Other
-    row groups are skipped. Raises as `read_manifest`."""
+    """Read the columns `names` of the rows from path `first` to path `last`, and of some neighbouring rows.
+    Other row groups are skipped. Raises as `read_manifest`."""
     starts = group_starts(path, FORM, "path")
     groups = [
         index
@@ -241,7 +240,7 @@ def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) ->
 
 
 def checksums(files: Files, algorithm: str) -> list[tuple[str, str]]:
-    """Return (digest in hexadecimal, path) of the files with a digest of this kind over all their bytes."""
+    """Return (digest in hexadecimal, path) of files with a digest of `algorithm` over all their bytes."""
     own, paths = files["digest"], files["path"]
     plain = model.values(own, algorithm)
     if plain is not None:
@@ -255,11 +254,11 @@ def checksums(files: Files, algorithm: str) -> list[tuple[str, str]]:
 
 
 class ChecksumFile:
-    """`<hex>  data/<path>` lines for `xxhsum -c` or `sha256sum -c`, run in the release's folder.
+    """Writes `<hex>  data/<path>` lines for `xxhsum -c` or `sha256sum -c`, run in the release's folder.
 
-    xxhsum 0.8.1 (Debian 12) never unescapes names, so they are written raw. It cannot read a name with a line
-    feed at all: this is escaped for xxhsum 0.8.2, and counted in `escaped`. sha256sum's escaping works for
-    every name.
+    xxhsum 0.8.1 (Debian 12) never unescapes names, so names are written raw for xxhsum. It cannot read a name
+    with a line feed at all. Such a name is escaped for xxhsum 0.8.2, and counted in `escaped`. For sha256sum,
+    escaping works for every name.
     """
 
     def __init__(self, path: Path, *, algorithm: str, mode: int = 0o600) -> None:

@@ -1,5 +1,5 @@
-"""Streams of rows: batches that ascend in the bytes of their path, taken in pieces; and rows kept in the
-order in which they came, in memory and beyond so many in a temporary file.
+"""Streams of rows. One class takes pieces from batches that ascend by the bytes of their path. The other
+keeps rows in their order, in memory and beyond a limit in a temporary file.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-# Takes pieces of a stream of batches whose rows ascend by the bytes of their path: the basis of all merges
-# on columns. A piece is a view of its batch. Nothing here loads pyarrow.compute, which takes 70 ms.
+# Takes pieces from a stream of batches whose rows ascend by the bytes of their path. All merges on columns
+# use it. A piece is a view of its batch. This module does not load pyarrow.compute, which takes 70 ms.
 
 
 class RowCursor:
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Reads the first batch. The order of the rows is not checked."""
         self._batches = iter(batches)
-        # the rest of the current batch, never without rows; None at the end
+        # the remaining rows of the current batch, at least one row; None at the end
         self.rows: pa.RecordBatch | None = None
         self.last = b""  # the last path of `rows`
         self._read()
@@ -37,7 +37,7 @@ class RowCursor:
             self.last = self.rows["path"][-1].as_py()
 
     def count(self, path: bytes) -> int:
-        """Count the `rows` up to this path, included."""
+        """Count the `rows` up to and including this path."""
         if self.rows is None:
             return 0
         if self.last <= path:
@@ -45,7 +45,7 @@ class RowCursor:
         return bisect_right(self.rows["path"], path, key=methodcaller("as_py"))
 
     def take(self, most: int) -> pa.RecordBatch:
-        """Take up to `most` of `rows`; once all are taken, read the next batch."""
+        """Take up to `most` of `rows`. Once all are taken, read the next batch."""
         assert self.rows is not None
         taken, self.rows = self.rows.slice(0, most), self.rows.slice(most)
         if not self.rows.num_rows:
@@ -53,7 +53,7 @@ class RowCursor:
         return taken
 
     def take_to(self, path: bytes) -> pa.RecordBatch | None:
-        """Take the rows up to this path, from all batches; None: no such rows."""
+        """Take the rows up to and including this path, from all batches; None if no row matches."""
         pieces = []
         while count := self.count(path):
             pieces.append(self.take(count))
@@ -65,11 +65,11 @@ class RowCursor:
             yield self.take(self.rows.num_rows)
 
 
-# Keeps rows in their order: in memory, and beyond a limit in a temporary file in TMPDIR, never on the
-# target. The file never has a name, so that nothing is left however the process ends.
+# Keeps rows in their order: in memory, and beyond a limit in a temporary file in TMPDIR, never on the target.
+# The file never has a name, so no file is left, however the process ends.
 
-CHUNK = 1 << 16  # rows of each chunk but the last
-IN_MEMORY = 1 << 19  # rows that are kept in memory: some 100 MB of paths and digests
+CHUNK = 1 << 16  # rows of each chunk except the last
+IN_MEMORY = 1 << 19  # most rows that are kept in memory: some 100 MB of paths and digests
 
 
 class SpilledRows:
@@ -90,7 +90,7 @@ class SpilledRows:
         return self.count
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append rows. Raises FailedError where the temporary file cannot be written."""
+        """Append rows. Raises FailedError if the temporary file cannot be written."""
         if not batch.num_rows:
             return
         self._waiting.append(batch)
@@ -101,13 +101,13 @@ class SpilledRows:
             whole = rows.num_rows - rows.num_rows % CHUNK
             for start in range(0, whole, CHUNK):
                 self._keep(rows.slice(start, CHUNK))
-            # A copy, since a slice keeps all of its batch alive.
+            # The rest is copied, since a slice keeps its whole batch alive.
             rest = rows.slice(whole)
             self._waiting = [pa.concat_batches([rest])] if rest.num_rows else []
             self._rows = rest.num_rows
 
     def finish(self) -> Self:
-        """End adding; call once."""
+        """End the adding of rows. Call it once."""
         if self._rows:
             self._keep(pa.concat_batches(self._waiting))
         self._waiting, self._rows = [], 0
@@ -121,13 +121,13 @@ class SpilledRows:
         return self
 
     def chunks(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield each chunk with its first row's number. A file's pages are read on demand, and may be dropped
-        again."""
+        """Yield each chunk with the number of its first row. Chunks in the file are read on demand, and their
+        pages may be dropped again."""
         for index in range(-(-self.count // CHUNK)):
             yield index * CHUNK, self._chunk(index)
 
     def row(self, number: int, column: str) -> object:
-        """Return a value of one row; fast if the next requested row is near."""
+        """Return a value of one row. It is fast if successive requests are for neighbouring rows."""
         index, place = divmod(number, CHUNK)
         if self._last is None or self._last[0] != index:
             self._last = index, self._chunk(index)
@@ -138,7 +138,7 @@ class SpilledRows:
 
     def _keep(self, chunk: pa.RecordBatch) -> None:
         if self._writer is None and (len(self._chunks) + 1) * CHUNK <= max(self._most, CHUNK):
-            # Compacted: it may be a slice of a large batch.
+            # The chunk is copied, since it may be a slice of a large batch.
             self._chunks.append(pa.concat_batches([chunk]))
             return
         try:

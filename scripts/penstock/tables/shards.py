@@ -1,5 +1,5 @@
-"""A shard: the rows of one element, contiguous among the planned rows in the paths' order, each one Parquet
-file; and what was seen of a shard's rows in a tree that penstock did not write.
+"""Shards: a shard is a Parquet file with the rows of one element, contiguous in the planned order of paths.
+Also the survey of a shard's rows in a tree that penstock did not write.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from penstock.core.balance import Cut
 
 
-# A shard: the rows of one element (one task of a job array), contiguous in the order of the planned paths.
+# Shards: an element is one task of a job array.
 #
-# Each is one Parquet file. A row is an `Entry`: a whole file, or one part of a giant. Its index is its
-# running number in the file. The file's SHA-256 identifies the shard: journals and receipts name it.
+# A row is an `Entry`: a whole file, or one part of a giant. The row's index is its running number in the
+# file. The file's SHA-256 identifies the shard in journals and receipts.
 
 FORM = Form(row_codec.SHARD, Entry._fields)
-# an audit's shard: what must lie in a release, by its manifest
+# the form of an audit's shard: the files that a release must have, according to its manifest
 EXPECTED = Form(row_codec.AUDIT_SHARD, Expected._fields)
 
 
 class ShardWriter(OnTable):
-    """Takes rows in order; the file appears complete when closed."""
+    """Takes rows in order. `close` makes the file appear, complete."""
 
     def __init__(self, path: Path, index: int, form: Form = FORM) -> None:
         self._table = TableWriter(path, form)
@@ -59,8 +59,8 @@ class ShardWriter(OnTable):
         self._rows = self._files = self._bytes = self._reused = 0
 
     def add(self, rows: Iterable[Entry] | Iterable[Expected], files: int | None = None) -> None:
-        """Add rows in the file's order, in bounded memory. `files`: the number of files that count here;
-        None: those that end in these rows. Raises NoSpaceError, FailedError."""
+        """Add rows in the file's order, in bounded memory. `files`: the number of files counted for these
+        rows; None: the files that end in these rows. Raises NoSpaceError, FailedError."""
         before = self._files
         for batch in as_columns(rows, self._form):
             self.add_columns(batch)
@@ -87,7 +87,7 @@ class ShardWriter(OnTable):
 
 
 class ShardsWriter:
-    """Writes the shards of a plan, one after another, with rows placed by a `Cut`. As a context manager, it
+    """Writes the shards of a plan one after another. A `Cut` assigns rows to shards. As a context manager, it
     leaves no partial shard after an error."""
 
     def __init__(self, path: Callable[[int], Path], cut: Cut, form: Form = FORM) -> None:
@@ -97,19 +97,20 @@ class ShardsWriter:
         self._made: list[ShardInfo] = []
 
     def runs(self, costs: Sequence[int]) -> Iterator[tuple[ShardWriter, int, int]]:
-        """Yield (writer, start, end) of each run of the next rows in one shard, by each row's cost."""
+        """Yield (writer, start, end) for each run of rows in one shard. `costs`: the costs of the next
+        rows."""
         for index, start, end in self._cut.runs(costs):
             yield self.at(index), start, end
 
     def at(self, index: int) -> ShardWriter:
-        """Return this shard's writer; close the shard before it."""
+        """Return this shard's writer, after closing the previous shard."""
         if self._writer is None or index != self._index:
             self.close()
             self._writer, self._index = ShardWriter(self._path(index), index, self._form), index
         return self._writer
 
     def close(self) -> list[ShardInfo]:
-        """Return all shards so far, complete and durable."""
+        """Close the last shard, and return all shards, complete and durable."""
         if self._writer is not None:
             self._made.append(self._writer.close())
             self._writer = None
@@ -129,13 +130,13 @@ def read_shard(path: Path) -> Iterator[list[Entry]]:
 
 
 def read_expected(path: Path) -> Iterator[list[Expected]]:
-    """Read the rows of an audit's shard, as `read_shard`."""
+    """Read the rows of an audit's shard, as `read_shard` does."""
     for batch in read_batches(path, EXPECTED):
         yield filled(Expected, values(batch), batch.num_rows)
 
 
 def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
-    """Read the rows as stored, in groups as written, with their numbers. Raises FailedError."""
+    """Read the stored rows with their numbers, in the groups as written. Raises FailedError."""
     row = 0
     for batch in read_batches(path, FORM, batch=GROUP):
         yield range(row, row + batch.num_rows), batch
@@ -143,7 +144,7 @@ def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
 
 
 def ends(path: Path) -> tuple[bytes, bytes]:
-    """Return a shard's first and last path; both empty for no rows. Raises FailedError."""
+    """Return a shard's first and last path; both are empty if it has no rows. Raises FailedError."""
     first = last = b""
     for batch in read_batches(path, FORM, batch=GROUP, names=("path",)):
         paths = batch["path"]
@@ -153,8 +154,8 @@ def ends(path: Path) -> tuple[bytes, bytes]:
 
 
 def giants(path: Path) -> set[str]:
-    """Return the paths of giants with parts in a shard. For groups of whole files this reads one column, and
-    makes no objects of its values. Raises FailedError."""
+    """Return the paths of giants with parts in a shard. For groups that have only whole files, this reads one
+    column and makes no Python objects. Raises FailedError."""
     parts = (batch["part"] for batch in read_batches(path, FORM, batch=GROUP, names=("part",)))
     groups = [n for n, part in enumerate(parts) if not part.equals(default(FORM, "part", len(part)))]
     paths: set[bytes] = set()
@@ -164,8 +165,8 @@ def giants(path: Path) -> set[str]:
 
 
 def crossing(path: Path) -> tuple[str, str]:
-    """Return the paths of the giants that continue from the shard before, and into the next; "": none. Raises
-    FailedError."""
+    """Return the path of the giant that continues from the previous shard, and of the giant that continues
+    into the next; "": none. Raises FailedError."""
     names = ("path", "part", "offset", "length", "size")
     ends = [
         [batch[name][place].as_py() for name in names]
@@ -192,7 +193,7 @@ def as_columns(rows: Iterable[Entry] | Iterable[Expected], form: Form = FORM) ->
 
 
 def whole_files(listed: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert rows of a listing to a shard's stored form: whole files, none reused."""
+    """Convert rows of a listing to a shard's stored form: whole files that are not reused."""
     count = listed.num_rows
     have = dict(zip(listed.schema.names, listed.columns, strict=True)) | {"length": listed["size"]}
     arrays = [have[name] if name in have else default(FORM, name, count) for name in FORM.schema.names]
@@ -206,16 +207,17 @@ def count_reused(batch: pa.RecordBatch) -> int:
 
 # The survey of a shard's rows in a tree that penstock did not write: a folder of small files.
 #
-# An element adds a file every few seconds, durable, and joins many into one. The last file with a row counts.
-# So a killed element loses some seconds, and a row to be read again is marked by a later file.
+# An element adds a durable file every few seconds, and joins many files into one. If several files have a
+# row, the last file counts. So a killed element loses some seconds of work, and a later file can mark a row
+# to be read again.
 
 SURVEY_FORM = Form(row_codec.SURVEY, Surveyed._fields)
-MANY = 32  # files that are joined to one
+MANY = 32  # number of files that are joined into one
 _NAME = ".parquet"
 
 
 class ShardSurvey:
-    """The survey of the shard's `count` rows, as columns in memory."""
+    """The survey of a shard's `count` rows, as columns in memory."""
 
     def __init__(self, folder: Path, count: int) -> None:
         """Raises FailedError for an unreadable file."""
@@ -230,18 +232,18 @@ class ShardSurvey:
         self._states = strings(_one(self._table["state"]))
 
     def state(self, row: int) -> str:
-        """Return a row's state; "": not surveyed yet."""
+        """Return a row's state; "" if it is not surveyed yet."""
         place = self._last[row]
         return self._states[place] if place >= 0 else ""
 
     def differed(self, numbers: Iterable[int]) -> frozenset[int]:
-        """Select the rows that only their bytes clear (see `Surveyed.how`); all must have been surveyed."""
+        """Select those surveyed rows that only a comparison of bytes can clear (see `Surveyed.how`)."""
         rows = list(numbers)
         surveyed = self.rows(rows) if rows else ()
         return frozenset(row.row for row in surveyed if row.state != SAME and row.how)
 
     def rows(self, numbers: Sequence[int]) -> list[Surveyed]:
-        """Return rows by number; all must have been surveyed."""
+        """Return the rows of these numbers. All must have been surveyed."""
         batches = self._table.take([self._last[number] for number in numbers]).combine_chunks().to_batches()
         return [row for batch in batches for row in rows_of(Surveyed, values(batch))]
 
@@ -258,8 +260,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def add(folder: Path, rows: Sequence[Surveyed], *, host: str, seen_ns: int) -> None:
-    """Write a further file, durable on return: rows read by this host at this time. Raises by
-    `errno_map.storage_error`."""
+    """Write a further file, durable on return, with rows that `host` read at time `seen_ns`. Raises the
+    errors of `errno_map.storage_error`."""
     if not rows:
         return
     names = _names(folder)
@@ -271,7 +273,7 @@ def add(folder: Path, rows: Sequence[Surveyed], *, host: str, seen_ns: int) -> N
 
 
 def put(folder: Path, groups: Iterator[list[Surveyed]]) -> None:
-    """Do as `add`, for complete rows, many at a time."""
+    """Write a further file as `add` does, from complete rows in groups."""
     batches = (
         pa.record_batch(SURVEY_FORM.arrays(by_field(Surveyed, some)), schema=SURVEY_FORM.schema)
         for some in groups
@@ -282,7 +284,7 @@ def put(folder: Path, groups: Iterator[list[Surveyed]]) -> None:
 
 def _write(folder: Path, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> None:
     number = int(names[-1].partition("-")[0]) + 1 if (names := _names(folder)) else 0
-    # Two attempts of an element may overlap: neither replaces the other's file.
+    # Two attempts of an element may overlap. Neither may replace the other's file.
     with TableWriter(folder / f"{number:08d}-{secrets.token_hex(4)}{_NAME}", SURVEY_FORM) as writer:
         for batch in batches:
             writer.add(batch)

@@ -1,8 +1,8 @@
-"""Parquet files that appear complete under their name, or not at all, and are read as a stream.
+"""Parquet files that get their name only when complete, and are read as a stream.
 
-Paths and keys are binary columns (`os.fsencode`), for names that are not UTF-8. A file's metadata names its
-kind and format, so that a wrong file is a clear error. Reading limits this process's memory meanwhile
-(`host.bounded_memory`).
+Paths and keys are binary columns (`os.fsencode`), since names need not be UTF-8. A file's metadata states its
+kind and format, so that reading a wrong file raises a clear error. While reading, this process's memory is
+limited (`host.bounded_memory`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
     from penstock.core.row_codec import ByName, Column
 
-BATCH = 8192  # rows of one batch when a file is read
-GROUP = 65_536  # rows of one row group when a file is written
-KIND = b"penstock"  # the metadata key that names the file's kind
+BATCH = 8192  # rows in one batch when a file is read
+GROUP = 65_536  # rows in one row group when a file is written
+KIND = b"penstock"  # the metadata key whose value is the file's kind
 
 
 class Form:
-    """One kind of file (listing, shards, records, manifest) by `core.row_codec`: its Parquet schema,
-    encodings, and defaults of columns."""
+    """One kind of file (listing, shard, records, manifest), from `core.row_codec`: its Parquet schema, its
+    encodings, and the defaults of its columns."""
 
     def __init__(self, file: str, names: Iterable[str]) -> None:
-        """`names`: the fields of its row, in order."""
+        """`names`: the fields of a row, in order."""
         self.columns = row_codec.of_file(file, names)
         self.kind = f"{file} {row_codec.file_format(file)}"
         manifest = file == row_codec.MANIFEST
@@ -76,19 +76,19 @@ def _fields(column: Column) -> list[Column]:
 
 
 def _leaves(column: Column) -> list[tuple[str, Column]]:
-    """Return what Parquet stores of a column, by path: the column, or the fields of its rows."""
+    """Return the columns that Parquet stores for `column`, by path: itself, or the fields of its values."""
     if column.kind.row:
         return [(f"{column.name}.{field.name}", field) for field in _fields(column)]
     return [(column.name, column)]
 
 
 def stored(column: Column, values: Sequence[Any]) -> pa.Array:
-    """Make a column in the form of all files but the manifest."""
+    """Make an array of a column's values, in the form of all files except the manifest."""
     return texts(values) if column.kind.text else pa.array(values, _type(column))
 
 
 class WrittenForm(Protocol):
-    """What a writer must know of a file: its kind with the format's number, columns, and options of
+    """The facts that a writer needs: the file's kind with the format's number, its columns, and options of
     `ParquetWriter`."""
 
     @property
@@ -100,20 +100,20 @@ class WrittenForm(Protocol):
 
 
 class ReadForm(WrittenForm, Protocol):
-    """What a reader must know besides: the values of columns that a file may lack."""
+    """The facts that a reader needs: also the values of columns that a file may lack."""
 
     @property
     def defaults(self) -> Mapping[str, Any]: ...
 
 
 class _Hashing:
-    """A file that is written once from front to back; hashes all bytes."""
+    """A file that is written once from front to back, and hashed meanwhile."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._sha = hashlib.sha256()
         self.closed = False
-        # whether the file was abandoned: what the Parquet writer writes on close is then discarded
+        # whether the file was abandoned; if so, bytes that the Parquet writer writes on close are discarded
         self.dropped = False
 
     def write(self, data: Any) -> int:
@@ -145,10 +145,10 @@ class _Hashing:
 
 
 class TableWriter:
-    """Writes row groups under a temporary name; `close` makes them durable and names the file.
+    """Writes row groups to a temporary file. `close` makes the file durable and gives it its name.
 
-    Give it either whole groups (`write`) or rows to group (`add`). As a context manager, it removes the
-    temporary file after an error.
+    Callers pass either whole groups (`write`) or rows to be grouped (`add`). As a context manager, it removes
+    the temporary file after an error.
     """
 
     def __init__(self, path: Path, form: WrittenForm, *, mode: int = 0o600) -> None:
@@ -192,8 +192,8 @@ class TableWriter:
         if not batch.num_rows:
             return
         self._waiting_rows += batch.num_rows
-        # Neighbours of similar size merge like the carries of a binary counter: few batches wait, each row is
-        # copied few times, and no slice keeps its large batch alive.
+        # Neighbours of similar size merge like the carries of a binary counter. So few batches wait, each row
+        # is copied few times, and no slice keeps its large batch alive.
         while self._waiting and self._waiting[-1].num_rows <= batch.num_rows:
             (batch,) = pa.Table.from_batches([self._waiting.pop(), batch]).combine_chunks().to_batches()
         self._waiting.append(batch)
@@ -207,8 +207,8 @@ class TableWriter:
         self._waiting_rows -= rows
 
     def close(self) -> str:
-        """Write the rest, make the file durable and name it. Return `sha256:<hex>` of its bytes. Raises
-        NoSpaceError, FailedError, after removing the temporary file."""
+        """Write the remaining rows, make the file durable and name it. Return `sha256:<hex>` of its bytes. It
+        removes the temporary file before it raises NoSpaceError or FailedError."""
         try:
             if self._waiting_rows:
                 self._group(self._waiting_rows)
@@ -224,7 +224,7 @@ class TableWriter:
         return self._hashing.digest()
 
     def abandon(self) -> None:
-        """Remove the temporary file, unless the table was closed. A missing file is no error."""
+        """Remove the temporary file, unless the writer was closed. A missing file is no error."""
         if self._done:
             return
         self._done = self._hashing.dropped = True
@@ -247,7 +247,7 @@ class TableWriter:
 
 
 class OnTable:
-    """Base of writers of one table. As a context manager, it leaves no file after an error."""
+    """Base class of writers of one table. As a context manager, it leaves no file after an error."""
 
     _table: TableWriter
 
@@ -270,10 +270,10 @@ def read_batches(
     names: Sequence[str] | None = None,
     groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read a file of this form in order; `names` and `groups` limit columns and row groups.
+    """Read a file of this form in order. `names` and `groups`: the columns and row groups to read.
 
-    A column that the file lacks has its default in every row. Numbers stored with a sign are read in the
-    form's type. Raises FailedError for a missing, damaged or other file, and NewerFormatError.
+    If the file lacks a column, every row has its default. Numbers stored with a sign are read in the form's
+    type. Raises FailedError for a missing or damaged file or a file of another kind, and NewerFormatError.
     """
     try:
         with opened(path) as table:
@@ -294,16 +294,16 @@ def read_batches(
         ) from error
 
 
-# the errors of reading a damaged or hostile table
+# errors that reading a damaged or hostile table may raise
 UNREADABLE = (OSError, MemoryError, KeyError, ValueError, pa.ArrowException)
-ROWS_A_BYTE = 64  # rows for each byte of a table, at most: names differ from row to row
+ROWS_A_BYTE = 64  # most rows for each byte of a table, since names differ from row to row
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file that another account may have made. Raises one of `UNREADABLE`, also for what is no
-    plain file, a footer that needs more memory than `bounded_memory.MOST`, or more rows than its size can
-    hold."""
+    """Open a Parquet file that another account may have made. Raises one of `UNREADABLE`, also if it is not
+    plain, its footer needs more memory than `bounded_memory.MOST`, or it has more rows than its size
+    allows."""
     with small_files.opened(path) as file:
         with bounded_memory.bounded():
             table = pq.ParquetFile(file, pre_buffer=False)
@@ -322,7 +322,7 @@ def reason(error: BaseException) -> str:
 
 
 def count_of(path: Path) -> int:
-    """Return the rows that a file claims; -1: unreadable."""
+    """Return the number of rows that a file claims to have; -1 if it is unreadable."""
     try:
         with opened(path) as table:
             return int(table.metadata.num_rows)
@@ -352,8 +352,8 @@ def _kind(schema: pa.Schema) -> str:
 
 
 def _check_kind(held: str, kind: str, path: Path) -> None:
-    """Compare the kind that the file states (`held`) with `kind`, whose last word is the format's number.
-    Raises FailedError, NewerFormatError."""
+    """Compare the kind that the file states (`held`) with `kind`, whose last word is the number of the
+    format. Raises FailedError, NewerFormatError."""
     name, _, newest = kind.rpartition(" ")
     what, _, number = held.rpartition(" ")
     if what != name or not number.isdecimal():
@@ -367,13 +367,12 @@ def _check_kind(held: str, kind: str, path: Path) -> None:
 
 
 def _filled(rows: pa.RecordBatch, names: Sequence[str], form: ReadForm, path: Path) -> pa.RecordBatch:
-    """Return the columns `names` in this order and in the form's types; fill missing ones with their
-    defaults."""
+    """Return the columns `names` in order, in the form's types. A missing column has its default."""
     filled = []
     for name in names:
         if name in rows.schema.names:
             kind = form.schema.field(name).type
-            # A view instead of a cast, which would load pyarrow.compute.
+            # The column is viewed, not cast, since a cast would load pyarrow.compute.
             filled.append(rows[name] if rows[name].type == kind else rows[name].view(kind))
         elif name in form.defaults:
             filled.append(default(form, name, len(rows)))
@@ -393,7 +392,7 @@ def default(form: ReadForm, name: str, count: int) -> pa.Array:
 
 
 def texts(values: Sequence[str]) -> pa.Array:
-    """Make a binary column of `os.fsencode`d strings."""
+    """Make a binary column from strings, encoded by `os.fsencode`."""
     try:
         return pa.array(values, pa.binary())
     except UnicodeEncodeError:
@@ -401,9 +400,9 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def strings(column: pa.Array) -> list[str]:
-    """Invert `texts`."""
+    """Return the strings of a column that `texts` made."""
     try:
-        # A view, since a cast would load pyarrow.compute: 50 ms in every reading process.
+        # The column is viewed: a cast would load pyarrow.compute, 50 ms in every process that reads.
         decoded: list[str] = column.view(pa.string()).to_pylist()
     except UnicodeDecodeError:
         decoded = [os.fsdecode(value) for value in column.view(pa.binary()).to_pylist()]
@@ -413,14 +412,14 @@ def strings(column: pa.Array) -> list[str]:
 def _rows(kind: type[Any], array: pa.StructArray) -> list[Any]:
     if array.null_count == len(array):
         return [None] * len(array)
-    # After flatten, all fields of a null are null.
+    # In a flattened array, all fields of a null value are null.
     fields = (field.to_pylist() for field in array.flatten())
     made = row_codec.rows(kind, dict(zip(kind._fields, fields, strict=True)))
     return [None if row[0] is None else row for row in made]
 
 
 def plain(column: Column, array: pa.Array) -> list[Any]:
-    """Return a column's values, as in a row."""
+    """Return a column's values, in the form that rows have."""
     if column.kind.row:
         return _rows(column.kind.row, array)
     values: list[Any] = strings(array) if column.kind.text else array.to_pylist()
