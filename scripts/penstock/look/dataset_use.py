@@ -1,5 +1,5 @@
-"""`penstock du`: the areas of a dataset (releases, hidden folders beside them, state, the rest), and the room
-that they take (`dataset.disk_use`)."""
+"""`penstock du`: the areas of a dataset (releases, hidden folders beside them, state, other files), and the
+space that they take (`dataset.disk_use`)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ EVERY = 0.2  # seconds between progress reports
 
 
 class Place(NamedTuple):
-    """Where an area lies, and its name."""
+    """The location of an area, and its name."""
 
     kind: str
     name: str
     state: str
-    folder: int  # a descriptor of the folder that `names` lie in; the caller closes it
+    folder: int  # a descriptor of the folder that contains `names`; the caller closes it
     names: Sequence[str]  # paths below it that belong to the area
     pool: str = ""
-    # folders below it that belong to the area without their content; "" is the folder itself
+    # folders below `folder` that belong to the area without their content; "" is `folder` itself
     tops: Sequence[str] = ()
 
 
@@ -46,9 +46,9 @@ def used(
     *,
     filesystem: str = "auto",
 ) -> DiskUse:
-    """Walk the dataset's folder and return what its areas use. Raises no OSError: problems are named or
-    counted. `spend(n)` is called before n metadata operations and may raise to end the walk; `progress(files,
-    bytes)` now and then."""
+    """Walk the dataset's folder and return the use of its areas. Raises no OSError: problems are named or
+    counted in the result. It calls `spend(n)` before n metadata operations, which may raise to end the walk.
+    It calls `progress(files, bytes)` now and then."""
     began = time.monotonic()
     answer: DiskUse = {
         "dataset": layout.dataset, "path": str(layout.folder), "problem": "", "areas": [], "shared_files": 0,
@@ -90,7 +90,7 @@ def used(
 
 
 def _walked(use: Use, place: Place, spend: Callable[[int], None]) -> tuple[Area, int | None]:
-    """Walk an area; return it with the quota project of its first folder, None if unknown."""
+    """Walk an area. Return it with the quota project of its first folder; None if that is unknown."""
     area, project = use.area(), None
     for name in place.tops:
         with suppress(OSError):

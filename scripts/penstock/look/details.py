@@ -1,5 +1,5 @@
-"""One release in detail, and the lines of a dataset's history and of its audits, for people: what seal,
-verdict and history say.
+"""Shows people one release in detail, from its seal, verdict and history, and the lines of a dataset's
+history and of its audits.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 
 # The lines of a dataset's history (`history.jsonl`) and of its audits (`audits.jsonl`), for people.
 #
-# Lines of an unknown event or format, from a newer version, show the event's name and fields.
+# Lines of a newer version, with an unknown event or format, are shown as the event's name and fields.
 
-# fields with a column of their own, or without meaning for people
+# fields that have their own column, or no meaning for people
 _SHOWN_APART = frozenset({"format", "event", "at", "dataset", "release", "by", "uid", "host", "user"})
-MOST = 50_000  # lines
+MOST = 50_000  # most lines shown
 OWNERS_ALONE = "it is readable for the dataset's owner alone"
 
 
 def history(layout: DatasetLayout) -> History:
-    """Return the lines of `history.jsonl`, newest first, without intervals, which say nothing to people. If
-    the history is missing or unreadable, there are none, and `problem` says why."""
+    """Return the lines of `history.jsonl`, newest first, except intervals, which are not for people. If the
+    history is missing or unreadable, the result has no lines, and its `problem` says why."""
     return _lines(layout, layout.history)
 
 
 def audits(layout: DatasetLayout) -> History:
-    """As `history`, for `audits.jsonl`."""
+    """Return the lines of `audits.jsonl`. Otherwise as `history`."""
     return _lines(layout, layout.audit_history)
 
 
@@ -77,7 +77,7 @@ def _lines(layout: DatasetLayout, path: Path) -> History:
     except PermissionError:
         shown["problem"] = OWNERS_ALONE
         return shown
-    except ValueError as error:  # also if it is no plain file
+    except ValueError as error:  # also raised if it is no plain file
         shown["problem"] = str(error)
         return shown
     except OSError as error:
@@ -125,7 +125,7 @@ def _row(raw: bytes, line: Mapping[str, object], path: Path) -> HistoryRow:
 
 
 def _told(line: HistoryLine) -> str | None:
-    """Say what was done; None for an unknown event."""
+    """Say in words what was done; None for an unknown event."""
     if isinstance(line, Publication):
         amount = f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}"
         renamed = f", {human.count(line.renamed)} of them renamed" if line.renamed else ""
@@ -148,7 +148,7 @@ def _told(line: HistoryLine) -> str | None:
 
 
 def _fields(line: Mapping[str, object]) -> str:
-    """Format the fields of a line that this version cannot explain."""
+    """Format the fields of a line whose event this version does not know."""
     fields = [f"{name}: {value}" for name, value in line.items() if name not in _SHOWN_APART and _says(value)]
     return ", ".join(fields)
 
@@ -179,7 +179,7 @@ def shown(
     *,
     owners: Sequence[str] | None = None,
 ) -> ReleaseShown:
-    """Return the named release or the current one, judged as in `dataset_row`. Raises ConfigError for an
+    """Return the named release or the current release, judged as in `dataset_row`. Raises ConfigError for an
     unknown release, PreflightError if nothing is published, FindingsError if `current` leads nowhere or
     folders are damaged."""
     now = now or datetime.now(UTC)
@@ -217,7 +217,7 @@ def shown(
 
 
 def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[str, str | None]:
-    """Return the wanted release, and the one that `current` names. Raises as `shown`, and OSError."""
+    """Return the wanted release, and the release that `current` names. Raises as `shown`, and OSError."""
     dataset_folders.check_shape(layout)
     try:
         current = gate.current(layout)
@@ -288,13 +288,13 @@ def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
 
 
 def _of(lines: Sequence[HistoryRow], release: str) -> list[HistoryRow]:
-    """Return the lines that name the release."""
+    """Return the history's lines about the release."""
     about = ("release", "from", "previous")
     return [line for line in lines if release in (line["line"].get(key) for key in about)]
 
 
 def _amounts(order: Sequence[str], amounts: Mapping[str, Amount]) -> list[GradeAmount]:
-    """Return amounts, strongest grade first; unknown grades come last."""
+    """Return the amounts, strongest grade first. Unknown grades come last."""
     ordered = [grade for grade in reversed(order) if grade in amounts]
     grades = ordered + sorted(set(amounts) - set(ordered))
     return [

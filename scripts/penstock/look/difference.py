@@ -1,5 +1,5 @@
-"""What changed between two releases, or between a release and its source now: two streams of rows merged in
-the byte order of their paths, renames paired, counts and rows of `penstock diff`.
+"""`penstock diff`: computes the changes between two releases, or between a release and its source now. It
+merges two streams of rows by the bytes of their paths, and pairs renamed files.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 # Merges two streams of rows in the byte order of their paths, batch by batch.
 #
-# The problem: two manifests of 10^6 rows or more that hardly differ; a Python object for each row would take
-# 10 s and more. So rows stay in Arrow's columns. One batch of each stream is held. Both are cut at the lower
-# of their last paths, and one look-up finds the common rows. It is skipped if the paths are equal, as is
-# usual.
+# Two manifests may have 10^6 rows or more and hardly differ. Python objects for all rows would take 10 s and
+# more. So rows stay in Arrow's columns. One batch of each stream is in memory. Both are cut at the lower of
+# their last paths, and a single look-up finds the common rows. If all paths are equal, as is usual, no
+# look-up is needed.
 
-BATCH = 1 << 16  # rows of one batch
+BATCH = 1 << 16  # rows in one batch
 
 
 class Met(NamedTuple):
-    """Some neighbouring paths of both streams."""
+    """The rows of both streams in one range of paths."""
 
-    # rows of both, as the first stream has them; `after` has the same paths in the same order
+    # rows whose paths both streams have, as in the first stream; `after` has these paths in this order
     before: pa.RecordBatch
     after: pa.RecordBatch
-    removed: pa.RecordBatch  # of the first stream alone
+    removed: pa.RecordBatch  # rows that only the first stream has
     added: pa.RecordBatch
 
 
 def merged(before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str) -> Iterator[Met]:
-    """Merge both streams to their ends, each row once. The column `path` is binary and ascends. Raises
-    FailedError, naming `where`, for a stream that does not ascend."""
+    """Merge both streams to their ends. The column `path` is binary and must ascend. Raises FailedError,
+    naming `where`, for a stream that does not ascend."""
     left, right = RowCursor(_ascending(before, where)), RowCursor(_ascending(after, where))
     while left.rows is not None and right.rows is not None:
         last = min(left.last, right.last)
@@ -71,7 +71,7 @@ def _met(left: pa.RecordBatch, right: pa.RecordBatch) -> Met:
 
 
 def _ascending(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that have rows; raise FailedError unless their paths ascend."""
+    """Yield the batches that have rows. Raises FailedError if their paths do not ascend."""
     before: bytes | None = None
     for batch in batches:
         if not batch.num_rows:
@@ -91,7 +91,7 @@ def _ascending(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.Rec
 
 
 def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join the rows into batches of BATCH rows: files written in small groups give small batches."""
+    """Join the rows into batches of BATCH rows, since files written in small groups yield small batches."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in chain(batches, [None]):
@@ -103,24 +103,24 @@ def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             waiting, rows = [], 0
 
 
-# Pairs removed and added rows that hold the same bytes under different paths, in the order of their paths.
+# Pairs removed and added rows that have the same bytes under different paths, in the order of their paths.
 #
-# A key proves that two files hold the same bytes, such as a digest and a size. A row is paired by the first
-# of its key columns that has a counterpart; identical files are each paired once. Memory: PASS rows, and 10
-# bytes for every row. For more rows the keys are read in several passes, each for certain last two
-# hexadecimal digits.
+# A key, such as a digest with a size, proves that two files have the same bytes. A row is paired by the first
+# of its key columns that has a counterpart. Each of several identical files is paired once. Memory: PASS
+# rows, and 10 bytes for every row. For more rows the keys are read in several passes. Each pass takes the
+# keys with certain values of the last two hexadecimal digits.
 
-PASS = 1 << 19  # rows whose keys are held at once
+PASS = 1 << 19  # most rows whose keys are in memory at once
 ENDS = [f"{number:02x}".encode() for number in range(256)]
 
 
 class Pairs:
-    """Which removed row became which added row."""
+    """The pairs of removed and added rows."""
 
     def __init__(self, removed: int, added: int) -> None:
-        self.came_from = array("q", [-1]) * added  # for each added row the number of the removed row; -1: new
-        self.left = bytearray(removed)  # for each removed row 1 if it has another path now
-        self.came = bytearray(added)  # for each added row 1 if it had another path before
+        self.came_from = array("q", [-1]) * added  # for each added row the number of its partner; -1: none
+        self.left = bytearray(removed)  # for each removed row 1 if it has a partner
+        self.came = bytearray(added)  # for each added row 1 if it has a partner
         self.count = 0
 
     def add(self, removed: Sequence[int], added: Sequence[int]) -> None:
@@ -132,7 +132,7 @@ class Pairs:
 
 
 def paired(removed: SpilledRows, added: SpilledRows, keys: Sequence[str], most: int = PASS) -> Pairs:
-    """Pair by the columns `keys`: binary, ending in hexadecimal digits, null without a key."""
+    """Pair rows by the columns `keys`: binary values that end in hexadecimal digits, or null for no key."""
     pairs = Pairs(len(removed), len(added))
     if not len(removed) or not len(added):
         return pairs
@@ -147,7 +147,7 @@ def paired(removed: SpilledRows, added: SpilledRows, keys: Sequence[str], most: 
 
 
 def _rows(spilled: SpilledRows, key: str, ends: pa.Array | None, paired_already: bytearray) -> pa.Table:
-    """Return keys and numbers of the rows of one pass that have no partner yet."""
+    """Return keys and numbers of one pass's rows that have no partner yet."""
     batches = []
     for start, chunk in spilled.chunks():
         keys = chunk[key]
@@ -161,13 +161,13 @@ def _rows(spilled: SpilledRows, key: str, ends: pa.Array | None, paired_already:
 
 
 def flags(values: bytearray, start: int, count: int) -> pa.Array:
-    """Return some of these flags as an array of numbers."""
+    """Return the `count` flags from `start` as an array of numbers."""
     window = bytes(values[start : start + count])
     return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(window)])
 
 
 def _matched(removed: pa.Table, added: pa.Table) -> tuple[list[int], list[int]]:
-    """Return the numbers of paired rows: the first of a key with the first of that key, and so on."""
+    """Return the numbers of paired rows: a key's first removed with its first added row, and so on."""
     if not removed.num_rows or not added.num_rows:
         return [], []
     mine = removed.filter(pc.is_in(removed["key"], value_set=added["key"]))
@@ -184,7 +184,7 @@ def _matched(removed: pa.Table, added: pa.Table) -> tuple[list[int], list[int]]:
 
 
 def _ranked(rows: pa.Table) -> pa.Table:
-    """Make keys unique by adding the number of earlier rows with the same key."""
+    """Make keys unique: append to each key the number of earlier rows with that key."""
     count = rows.num_rows
     rows = rows.sort_by([("key", "ascending"), ("number", "ascending")]).combine_chunks()
     keys = rows["key"].combine_chunks() if isinstance(rows["key"], pa.ChunkedArray) else rows["key"]
@@ -197,7 +197,7 @@ def _ranked(rows: pa.Table) -> pa.Table:
 
 
 def renamed(removed: SpilledRows, added: SpilledRows, pairs: Pairs) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield old path, new path and size of each pair, in the order of the new paths."""
+    """Yield each pair's old path, new path and size, in the order of the new paths."""
     for start, chunk in added.chunks():
         paths, sizes = chunk["path"], chunk["size"]
         for place in range(chunk.num_rows):
@@ -215,17 +215,17 @@ def alone(rows: SpilledRows, paired_already: bytearray) -> Iterator[tuple[bytes,
         yield from zip(free["path"].to_pylist(), free["size"].to_pylist(), strict=True)
 
 
-# `penstock diff`: counts and rows of what changed between two releases, or between a release and its source.
+# Counts the changes, and keeps their rows.
 #
-# `look.release_comparison` reads both sides as rows in byte order of the paths; a judge
-# (`look.release_comparison`) says which are equal. Other rows are kept for `rows`, and spill into temporary
-# files (`SpilledRows`) until the difference is closed.
+# `look.release_comparison` reads both sides as rows in byte order of the paths, and has the judges that say
+# which rows are equal. Other rows are kept for `rows`, and spill into temporary files (`SpilledRows`) until
+# the difference is closed.
 #
 # | a path is in                         | what both sides prove of the content | kind        |
 # |--------------------------------------|--------------------------------------|-------------|
 # | both                                 | it is equal                          | `unchanged` |
 # | both                                 | it differs                           | `changed`   |
-# | both                                 | nothing that can be compared         | `unproven`  |
+# | both                                 | neither                              | `unproven`  |
 # | the former; another is in the latter | the two files are equal              | `renamed`   |
 # | the former alone                     |                                      | `removed`   |
 # | the latter alone                     |                                      | `added`     |
@@ -233,32 +233,31 @@ def alone(rows: SpilledRows, paired_already: bytearray) -> Iterator[tuple[bytes,
 UNCHANGED, CHANGED, UNPROVEN = "unchanged", "changed", "unproven"
 RENAMED, REMOVED, ADDED = "renamed", "removed", "added"
 KINDS = (UNCHANGED, CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)
-LISTED = (CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)  # kinds whose rows are kept
+LISTED = (CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)  # the kinds whose rows are kept
 
 
 class Judge(Protocol):
-    """Decides which rows of two sides hold the same content. Batches have at least `path` (binary) and
-    `size`."""
+    """Decides which rows of two sides have the same content. Batches have at least the columns `path`
+    (binary) and `size`."""
 
-    keys: Sequence[str]  # columns that prove a rename, best first (`paired`)
+    keys: Sequence[str]  # names of the columns that prove a rename, best first (`paired`)
 
     def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """Return for rows of the same paths, as booleans, which changed and which cannot be compared."""
+        """Return booleans for rows with equal paths: which changed, and which cannot be compared."""
 
     def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
-        """Return the columns `keys` of rows of the former side."""
+        """Return the columns `keys` for rows of the former side."""
 
     def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
-        """As `before_keys`, of the latter side."""
+        """Return the columns `keys` for rows of the latter side."""
 
 
 class ManifestDifference:
-    """The result of one comparison: `compare` fills it once. A context manager, at whose end its rows are
-    gone."""
+    """The result of one comparison, filled by one call of `compare`. It is a context manager, whose end
+    removes the rows."""
 
     def __init__(self, keys: Sequence[str], in_memory: int | None = None) -> None:
-        """`keys`: those of the judge. `in_memory`: rows of a kind kept in memory; None: the default of
-        `SpilledRows`."""
+        """`keys`: the judge's keys. `in_memory`: most rows of a kind in memory; None: as `SpilledRows`."""
         kept = {} if in_memory is None else {"in_memory": in_memory}
         self._files = ExitStack()
         single = pa.schema(
@@ -281,7 +280,7 @@ class ManifestDifference:
     def compare(
         self, judge: Judge, before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str
     ) -> Self:
-        """Compare two streams to their ends. Raises FailedError, naming `where`, if the paths of one do not
+        """Compare two streams to their ends. Raises FailedError, naming `where`, unless their paths
         ascend."""
         for neighbours in merged(before, after, where):
             self._count_both(judge, neighbours.before, neighbours.after)
@@ -293,8 +292,7 @@ class ManifestDifference:
         return self
 
     def rows(self, kind: str) -> Iterator[DiffRow]:
-        """Yield the rows of one kind of LISTED by path (for renamed files the new one). Only after
-        `compare`."""
+        """Yield the rows of a kind of LISTED by path (the new path if renamed). Call it after `compare`."""
         assert self._pairs is not None
         if kind == RENAMED:
             for was, path, size in renamed(self.rows_of[REMOVED], self.rows_of[ADDED], self._pairs):
@@ -319,7 +317,7 @@ class ManifestDifference:
         self._files.close()
 
     def _count_both(self, judge: Judge, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
-        """Count rows of the same paths, and keep those not proven equal."""
+        """Count rows whose paths both sides have, and keep the rows that are not proven equal."""
         if not before.num_rows:
             return
         changed, unproven = judge.unlike(before, after)
@@ -340,7 +338,7 @@ class ManifestDifference:
     def _keep_single(
         self, kind: str, rows: pa.RecordBatch, keys: Callable[[pa.RecordBatch], Sequence[pa.Array]]
     ) -> None:
-        """Count and keep rows of one side only, with the columns that prove renames."""
+        """Count and keep rows whose paths only one side has, with the columns that prove renames."""
         if rows.num_rows:
             columns = [rows["path"], rows["size"], *keys(rows)]
             self.rows_of[kind].add(pa.record_batch(columns, ["path", "size", *self._keys]))
@@ -348,7 +346,7 @@ class ManifestDifference:
             self.counts[kind] += DiffCount(rows.num_rows, size, bytes_before=size if kind == REMOVED else 0)
 
     def _pair_renamed(self) -> None:
-        """Count as renamed what was removed and added with a common key (`paired`)."""
+        """Count a removed and an added row with a common key (`paired`) as renamed."""
         removed, added = self.rows_of[REMOVED], self.rows_of[ADDED]
         self._pairs = pairs = paired(removed, added, self._keys)
         size = 0

@@ -1,8 +1,8 @@
-"""`penstock plan`: how long the next run of a dataset takes, and what limits it.
+"""`penstock plan`: explains how long the next run of a dataset takes, and which resource limits it.
 
-The sources are listed into TMPDIR and compared with the current release; without a dataset, a person's
-assumptions replace the listing. Each rate names its origin: the configuration, an earlier release's copy, or
-an assumption. What is unknown is named as such and limits nothing.
+The sources are listed into TMPDIR and compared with the current release. Without a dataset, a person's
+assumptions replace the listing. Each rate states its origin: the configuration, an earlier release's copy, or
+an assumption. Unknown rates are reported as unknown, and treated as no limit.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.look.release_comparison import Listing
 
-# upper bounds of the size classes below `plan.giant_bytes`, above which files are giants
+# upper bounds, in bytes, of the size classes below `plan.giant_bytes`, from which files are giants
 BOUNDS = (128 << 10, 16 << 20, 1 << 30)
 GIVEN = "given"  # the origin of an assumed rate
-KEYS_A_PAGE = 1000  # keys that an object store returns for one listing request
-# By an assumption's names: the ceiling's name for people, and whether its rate is of one node.
+KEYS_A_PAGE = 1000  # number of keys that an object store returns for one listing request
+# name of an assumption: the ceiling's name for people, and whether its rate is of one node
 _GIVEN: Mapping[str, tuple[str, Scope]] = {
     "link": ("network link", "all"),
     "source": ("source", "all"),
@@ -57,7 +57,7 @@ _GIVEN: Mapping[str, tuple[str, Scope]] = {
 
 
 def assumed(assumption: Assumption) -> Explanation:
-    """Explain a run by assumptions alone. Raises ConfigError if neither bytes nor files are given."""
+    """Explain a run from assumptions alone. Raises ConfigError if neither bytes nor files are given."""
     if assumption.bytes is None and assumption.files is None:
         raise ConfigError(
             "nothing is said of the dataset's size",
@@ -71,8 +71,8 @@ def assumed(assumption: Assumption) -> Explanation:
 
 
 def of_dataset(context: Context, dataset: str, assumption: Assumption) -> Explanation:
-    """Explain the next run of a dataset; `assumption` overrides what is known otherwise. Raises as listing;
-    FindingsError and PreflightError if the current release cannot be compared."""
+    """Explain the next run of a dataset. `assumption` overrides known figures. Raises the errors of listing,
+    and FindingsError or PreflightError if the current release cannot be compared."""
     config, layout = context.config, context.layout(dataset)
     queue = list(_queue(context))
     with release_comparison.listing(context, dataset) as now:
@@ -108,7 +108,7 @@ def of_dataset(context: Context, dataset: str, assumption: Assumption) -> Explan
 
 
 def _queue(context: Context) -> Iterator[str]:
-    """Yield what the cluster says about the queue, or why it says nothing."""
+    """Yield the cluster's statements about its queue, or the reason why it makes none."""
     try:
         context.cluster.check(("copy",))
         yield from map(sentence, context.cluster.start_results(("copy",)))
@@ -117,7 +117,7 @@ def _queue(context: Context) -> Iterator[str]:
 
 
 def _copied(changes: Mapping[str, DiffCount]) -> Work:
-    """Sum up what differs and must be read at the source; renamed files need not."""
+    """Sum up the changed files that must be read at the source. Renamed files need not be read."""
     fetched = [changes[kind] for kind in (CHANGED, UNPROVEN, ADDED)]
     return Work(sum(count.files for count in fetched), sum(count.bytes for count in fetched))
 
@@ -140,8 +140,8 @@ def _classes(now: Listing, config: Config) -> Iterator[SizeClass]:
 
 
 def _space(context: Context, dataset: str, files: int, size: int, copied: Work) -> Iterator[str]:
-    """Yield the room that the run needs as plan does, or why there is none. Stripes of single files are
-    plan's matter."""
+    """Yield the space that the run needs, as plan computes it, or why it is lacking. Only plan checks the
+    stripes of single files."""
     layout, target = context.layout(dataset), context.config.target
     totals = Totals()
     totals.add((), OnTarget(files - copied.files, size - (copied.bytes or 0)))
@@ -159,7 +159,7 @@ def _space(context: Context, dataset: str, files: int, size: int, copied: Work) 
 
 
 def _ceilings(measured: Mapping[str, Known], assumption: Assumption) -> list[Known]:
-    """Return the known ceilings, overridden by assumptions; names without a rate have none."""
+    """Return the known ceilings, overridden by assumptions. Names without a rate are left out."""
     ceilings = dict(measured)
     for key, (name, scope) in _GIVEN.items():
         rate = assumption.rates.get(key)

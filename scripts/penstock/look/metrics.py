@@ -1,8 +1,8 @@
 """The datasets below a root as Prometheus series, for node_exporter's textfile collector.
 
-Only the target is read, as any account may, and no scheduler. A counter sums a dataset's history, which no
-command shortens, so it never falls. A run's progress is a gauge, since a run may be given up. Samples have no
-times of their own: the collector refuses them.
+It reads only the target, as any account may, and queries no scheduler. A counter sums over a dataset's
+history, which no command shortens, so it never falls. A run's progress is a gauge, since a run may be given
+up. Samples have no timestamps, since the collector rejects them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
 
-# By name, without the prefix `penstock_`: series with only the label `root`, and their help.
+# series that have only the label `root`: name without the prefix `penstock_`, and help text
 ROOT = {
     "root_free_bytes": "Bytes that this account may still fill.",
     "root_size_bytes": "Bytes that the root's file system has.",
@@ -43,7 +43,8 @@ ROOT = {
     "metrics_generated_timestamp_seconds": "When these series were made.",
 }
 STATE = {"state": "1, with the state as `penstock status` has it as a label."}
-# the same, with the label `dataset`; STATE also has `state`
+# series with the labels `root` and `dataset`: name without the prefix, and help text; STATE also has the
+# label `state`
 DATASET = {
     "dataset_readable": "1 where this account may read the dataset's state; else there are fewer series.",
     "last_success_timestamp_seconds": "When a run last ended with 0, also by finding its release unchanged.",
@@ -64,15 +65,16 @@ DATASET = {
     "retries_total": "Calls to the source that were made again, for published releases.",
     "repaired_files_total": "Files that repairs fetched anew.",
 }
-Values = dict[str, float | None]  # by name, without the prefix; None: unknown, no series
+Values = dict[str, float | None]  # name of a series, without the prefix: its value; None: unknown, left out
 
 
 def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequence[str] | None) -> bytes:
-    """Return the series of these datasets of one root, as UTF-8. `owners` as in `look.releases.dataset_row`.
-    Raises nothing for what lies in a dataset, and OSError if the root does not answer."""
+    """Return the series of these datasets below one root, as UTF-8. `owners` as in
+    `look.releases.dataset_row`. A dataset's damage raises no error. Raises OSError if the root is
+    unresponsive."""
     root, now, registry = printable(str(target.root)), time.time(), CollectorRegistry()
     context = Context(Config(target, {}), open_cluster(ClusterConfig()))
-    disable_created_metrics()  # they would be meaningless gauges
+    disable_created_metrics()  # those metrics would be meaningless gauges
     families: dict[str, Counter | Gauge] = {}
     for names, *labels in ((ROOT,), (STATE, "dataset", "state"), (DATASET, "dataset")):
         for name, what in names.items():
@@ -109,7 +111,7 @@ def _dataset(context: Context, layout: DatasetLayout, owners: Sequence[str] | No
     judgement = current_judged(layout, owners)
     status = dataset_state.read(context, judgement)
     values = _published(judgement) | {"dataset_readable": 0, "waiting_seconds": status.waits or None}
-    # Another account's or a damaged state: only what everybody may see is known.
+    # If the state is damaged or another account's, only the facts that everybody may see are known.
     with contextlib.suppress(OSError, PenstockError):
         if os.path.lexists(layout.state):
             os.listdir(layout.state)
@@ -126,7 +128,7 @@ def _published(judgement: Judgement) -> Values:
     values = Values(holds=len(root_files.of_dataset(judgement.layout)))
     if judgement.stored is not None:
         seal, sealed = judgement.stored.seal, _seconds(judgement.stored.seal.sealed) or 0
-        # The clock of the sealing host may have been ahead of the file system's.
+        # The sealing host's clock may have been ahead of the file system's clock.
         with contextlib.suppress(OSError):
             sealed = min(sealed, (judgement.data.parent / SEAL).lstat().st_mtime)
         values |= {"current_files": seal.files, "current_bytes": seal.bytes}
@@ -138,8 +140,8 @@ def _published(judgement: Judgement) -> Values:
 
 
 def _history(layout: DatasetLayout) -> Values:
-    """Return the counters and the last success. A release made current again has a second line with the same
-    seal."""
+    """Return the counters and the last success. If a release became current again, the history has a second
+    line with its seal."""
     published: dict[str, Publication] = {}
     repaired = 0
     for line in history.lines(layout):

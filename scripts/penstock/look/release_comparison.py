@@ -1,5 +1,5 @@
-"""`penstock diff`: two releases of a dataset compared by their manifests, or a release with its sources as
-they are now; and how files of two listings are known to hold the same bytes.
+"""`penstock diff`: compares two releases of a dataset by their manifests, or a release with its sources now.
+It has the rules by which files of two listings are known to have the same bytes.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     from penstock.listing.collection import Gathered
 
 
-# Judge which files of two listings hold the same bytes, by the digests of two manifests, or by what a source
-# states.
+# Judges decide which files of two listings have the same bytes, by the digests of two manifests or by a
+# source's statements.
 #
-# A source's token proves that a path's object is the one that was copied. Few tokens prove that objects of
-# different names hold the same bytes. S3's etag is a digest (plain MD5, or over the parts of a multipart
-# upload), but random with a customer's key. Azure's etags are times, Google's generations are numbers, a
-# folder's token names an inode. Other renames need a strong checksum (`model.STRONG_CHECKSUM`), in the
-# source's listing or in a file beside the data. The release must have it too: as proof of its copy, as a
-# further digest, or as its own.
+# A source's token proves that a path still has the object that was copied. Few tokens prove that objects of
+# different names have the same bytes. S3's etag is a digest (plain MD5, or over the parts of a multipart
+# upload), but random if a customer's key is used. Azure's etags are times, Google's generations are numbers,
+# a folder's token contains an inode. Other renames need a strong checksum (`model.STRONG_CHECKSUM`), in the
+# source's listing or in a file beside the data. The release must have that checksum, too: as the proof of its
+# copy, as a further digest, or as its own digest.
 
 _MD5 = "^[0-9a-f]{32}$"
 _ETAG = "^[0-9a-f]{32}(-[0-9]+)?$"
 
 
 class ByDigest:
-    """Two manifests: digest and size decide."""
+    """The judge of two manifests, which compares digest and size."""
 
     columns = ("path", "size", "digest", "digests")
     keys: Sequence[str] = ("content",)
 
     def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """Compare files that one release digested whole and the other in parts by a further digest that both
-        have; without one they are unproven."""
+        """Compare by digest and size. If one release digested a file whole and the other in parts, a further
+        digest that both have decides. Without it, the file is unproven."""
         sizes = pc.not_equal(before["size"], after["size"])
         differ = pc.or_(sizes, pc.not_equal(before["digest"], after["digest"]))
         open_ = pc.and_(differ, pc.invert(sizes))
@@ -88,7 +88,7 @@ class ByDigest:
     after_keys = before_keys
 
 
-_SAME, _DIFFERS, _SILENT = 0, 1, -1  # results for a file whose first proof differs between the sides
+_SAME, _DIFFERS, _SILENT = 0, 1, -1  # results for a file whose first proofs differ: equal, changed, unproven
 
 
 def _settled(
@@ -98,8 +98,8 @@ def _settled(
     after: pa.RecordBatch,
     compared: Callable[[pa.RecordBatch, pa.RecordBatch], pa.Array],
 ) -> tuple[pa.Array, pa.Array]:
-    """Return which rows changed and which cannot be compared: `differ`, with the rows of `left` judged by
-    `compared`."""
+    """Return which rows changed and which cannot be compared: `differ`, except that `compared` decides about
+    the rows of `left`."""
     if not left.true_count:
         return differ, pa.repeat(pa.scalar(False), len(differ))
     some = compared(before.filter(left), after.filter(left))
@@ -108,7 +108,7 @@ def _settled(
 
 
 def _further(first: str, second: str) -> int:
-    """Compare by the first whole-file digest of an algorithm that both have."""
+    """Compare by the first algorithm for which both sides have a whole-file digest."""
     mine = {digest.algorithm: digest.value for digest in digests_of(first) if not digest.part_bytes}
     for digest in digests_of(second):
         if not digest.part_bytes and digest.algorithm in mine:
@@ -117,14 +117,14 @@ def _further(first: str, second: str) -> int:
 
 
 class ByToken:
-    """A manifest and a listing of its sources as they are now."""
+    """The judge of a manifest and a listing of its sources now."""
 
-    columns = ("path", "size", "token", "source", "source_proof", "digests", "digest")  # of the manifest
+    columns = ("path", "size", "token", "source", "source_proof", "digests", "digest")  # in the manifest
     listed = ("path", "size", "token", "source", "checksum")
     keys: Sequence[str] = ("etag", "checksum", "digest", "own")
 
     def __init__(self, sealed: Sequence[SealedSource], urls: Sequence[str]) -> None:
-        """`sealed`: the release's sources; `urls`: those of the listing, without secrets."""
+        """`sealed`: the release's sources. `urls`: the URLs of the listing's sources, without secrets."""
         self._urls = urls
         places = [urls.index(source.url) if source.url in urls else -1 for source in sealed]
         self._places = pa.array(places or [-1], pa.int64())
@@ -132,8 +132,8 @@ class ByToken:
         self._digesting_now = pa.array([of_url(url).content_etags for url in urls])
 
     def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """Compare by token and size if the object has the same source, else by a checksum that both sides
-        state. Without a token only a differing size proves anything."""
+        """Compare by token and size if both objects are from one source, else by a checksum that both sides
+        state. Without a token, only a difference in size is proof."""
         sizes = pc.not_equal(before["size"], after["size"])
         place = self._places.take(pc.cast(before["source"], pa.int64()))
         stated = pc.not_equal(pc.binary_length(after["token"]), 0)
@@ -156,7 +156,7 @@ class ByToken:
     def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         source = pc.cast(rows["source"], pa.int64())
         further = rows["digests"]
-        # There is rarely more than one further digest; the first counts.
+        # Only the first further digest counts, since there is rarely a second.
         first = pc.replace_substring_regex(pc.cast(further, pa.string()), " .*$", "")
         first = pc.replace_substring_regex(first, "^([a-z0-9_]+):", r"\1:full:")
         return [
@@ -168,9 +168,9 @@ class ByToken:
 
     def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         digesting = self._digesting_now.take(pc.cast(rows["source"], pa.int64()))
-        # Binary: a source's statement need not be UTF-8.
+        # The tokens stay binary, since a source's token need not be UTF-8.
         token = rows["token"]
-        # An etag that is an MD5 can match the MD5 that proved a file; no other etag can.
+        # Only an etag that is an MD5 can match the MD5 that proved a file.
         md5 = pc.binary_join_element_wise(b"md5:full:", token, b"")
         md5 = pc.if_else(pc.match_substring_regex(token, _MD5), md5, None)
         checksum = _sized(rows["size"], pc.coalesce(_checksums(rows["checksum"]), md5))
@@ -178,28 +178,27 @@ class ByToken:
 
 
 def _etags(rows: pa.RecordBatch, digesting: pa.Array) -> pa.Array:
-    """Return the etags that are digests of bytes; null for others."""
+    """Return the etags that are digests of bytes, and null in place of other etags."""
     token = rows["token"]
     fits = pc.and_(digesting, pc.match_substring_regex(token, _ETAG))
-    # A key must end in hexadecimal digits, even if the etag ends in its number of parts.
+    # A key must end in hexadecimal digits, but some etags end in the number of parts.
     end = pc.binary_slice(token, 30, 32)
     text = pc.binary_join_element_wise(pc.if_else(fits, token, None), end, b" ")
     return _sized(rows["size"], text)
 
 
 def _checksums(texts: pa.Array) -> pa.Array:
-    """Return the checksums of strong algorithms over all bytes; null for others."""
+    """Return the checksums over all bytes by strong algorithms, and null in place of others."""
     return pc.if_else(pc.match_substring_regex(texts, STRONG_CHECKSUM), texts, None)
 
 
 def _sized(sizes: pa.Array, texts: pa.Array) -> pa.Array:
-    """Return `<size> <text>`, null if the text is."""
+    """Return `<size> <text>` for each row; null if the text is null."""
     size = pc.cast(pc.cast(sizes, pa.string()), pa.binary())
     return pc.binary_join_element_wise(size, pc.cast(texts, pa.binary()), b" ")
 
 
-# `penstock diff`: compares two releases by their manifests, or a release with its sources as they are now.
-# What exceeds memory lies in TMPDIR.
+# `penstock diff`: rows and listings that exceed memory are in TMPDIR.
 
 
 class Compared(NamedTuple):
@@ -210,7 +209,7 @@ class Compared(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A release whose manifest is the sealed one."""
+    """A release whose manifest matches its seal."""
 
     release: str
     seal: Seal
@@ -221,8 +220,8 @@ class _Held(NamedTuple):
 
 
 def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
-    """Compare `before` with `after`, by default the current release. Raises ConfigError for an unknown
-    release, FindingsError for a damaged seal or manifest, PreflightError, NewerFormatError, FailedError."""
+    """Compare `before` with `after` (None: the current release). Raises ConfigError for an unknown release,
+    FindingsError for a damaged seal or manifest, PreflightError, NewerFormatError, FailedError."""
     former, latter = _held(layout, before), _held(layout, after)
     judge = ByDigest()
     difference = ManifestDifference(judge.keys)
@@ -233,11 +232,11 @@ def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
 
 
 class Listing(NamedTuple):
-    """A dataset's sources as they are now."""
+    """The present listing of a dataset's sources."""
 
     urls: Sequence[str]
     gathered: Gathered
-    path: Path  # the listing's file, in TMPDIR
+    path: Path  # path of the listing's file, in TMPDIR
 
     def rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the order of the paths."""
@@ -246,7 +245,7 @@ class Listing(NamedTuple):
 
 @contextlib.contextmanager
 def listing(context: Context, dataset: str) -> Iterator[Listing]:
-    """List the dataset's sources into TMPDIR, for the block. Raises as listing."""
+    """List the dataset's sources into TMPDIR, until the block ends. Raises the errors of listing."""
     from penstock.listing.collection import apart, gather, open_sources, ordered
     from penstock.listing.listers import reach
 
@@ -267,7 +266,7 @@ def listing(context: Context, dataset: str) -> Iterator[Listing]:
 
 
 def with_source(context: Context, dataset: str, release: str | None) -> Compared:
-    """Compare `release`, by default the current one, with a new listing. Raises as `releases`, and as
+    """Compare `release` (None: the current release) with a new listing. Raises as `releases`, and as
     listing."""
     layout = context.layout(dataset)
     held = _held(layout, release)
@@ -278,8 +277,8 @@ def with_source(context: Context, dataset: str, release: str | None) -> Compared
 
 
 def counts(layout: DatasetLayout, now: Listing) -> tuple[str, Mapping[str, DiffCount]]:
-    """Return the current release, and how a listing differs from it, by kind (`difference.KINDS`). Raises as
-    `releases`."""
+    """Return the current release, and counts of a listing's differences from it, by kind
+    (`difference.KINDS`). Raises as `releases`."""
     held = _held(layout, None)
     with _with_listing(layout, held, now) as difference:
         return held.release, difference.counts
@@ -362,7 +361,7 @@ def _result(
 
 
 def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
-    """Describe how permissions of two releases differ, in one line."""
+    """Describe in one line how the permissions of two releases differ."""
     changes = [
         f"{what} {old:04o} -> {new:04o}"
         for what, old, new in (
@@ -382,7 +381,7 @@ def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
 
 
 def _policy(before: SealedPermissions, now: PermissionsConfig) -> str:
-    """Describe how a release's modes and group differ from the configuration, in one line."""
+    """Describe in one line how a release's modes and group differ from the configuration."""
     changes = [
         f"{what} {old:04o} -> {new:04o}"
         for what, old, new in (

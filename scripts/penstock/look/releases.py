@@ -1,5 +1,5 @@
-"""A dataset's releases as rows, each with the judgement of `dataset.gate`: whether a job may read it; the
-datasets below a root, and the reading of folders that may be another account's.
+"""A dataset's releases as rows, each with the judgement of `dataset.gate` about whether a job may read it.
+Also lists the datasets below a root, and reads folders that may belong to another account.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """A folder by its descriptor; a context manager."""
+    """A folder, opened by descriptor; a context manager."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, NotADirectoryError for a link too."""
+        """Raises OSError; NotADirectoryError also for a link."""
         self.path = path
         self.fd = os.open(path, OPEN_FOLDER)
 
@@ -48,7 +48,7 @@ class Folder:
         os.close(self.fd)
 
     def names(self, below: str) -> list[str]:
-        """Return the names in a folder below. Raises OSError."""
+        """Return the names in the folder `below`. Raises OSError."""
         fd = open_beneath(self.fd, below, OPEN_FOLDER)
         try:
             return sorted(os.listdir(fd))
@@ -56,7 +56,7 @@ class Folder:
             os.close(fd)
 
     def lstat(self, below: str) -> os.stat_result:
-        """Return the lstat of this path, following no link on the way. Raises OSError."""
+        """Return the lstat of the path `below`, without following links in it. Raises OSError."""
         above, _, name = below.rpartition("/")
         fd = open_beneath(self.fd, above, OPEN_FOLDER) if above else os.dup(self.fd)
         try:
@@ -65,7 +65,7 @@ class Folder:
             os.close(fd)
 
     def read(self, below: str) -> bytes:
-        """Return the bytes of a document. Raises OSError, `small_files.NotPlainError` among them."""
+        """Return the bytes of a document. Raises OSError, including `small_files.NotPlainError`."""
         path = self.path / below
         try:
             fd = open_beneath(self.fd, below, small_files.FLAGS)
@@ -74,21 +74,21 @@ class Folder:
         return small_files.content(fd, path=path)
 
 
-Holders = Callable[["DatasetLayout"], Mapping[str, ShownPins]]  # by held release of a dataset: who holds it
+Holders = Callable[["DatasetLayout"], Mapping[str, ShownPins]]  # returns the pins of each held release
 
 
 def nobody(_: DatasetLayout) -> Mapping[str, ShownPins]:
-    """Report no holder, without reading anything."""
+    """Return no holders, without reading pins."""
     return {}
 
 
-_SIGNS = ("releases", "current", ".penstock", UNDER_WAY)  # a folder with one of these is a dataset
+_SIGNS = ("releases", "current", ".penstock", UNDER_WAY)  # names: a folder that has one of them is a dataset
 
 
 def datasets(root: Path) -> list[str]:
-    """Return the sorted names of the datasets below `root`, with folders and links of such names that cannot
-    be read. Raises PreflightError if there is no such root or this account may not list it, FailedError if
-    listing fails."""
+    """Return the sorted names of the datasets below `root`. They include unreadable folders and links that
+    have a dataset's name. Raises PreflightError if the root is missing or this account may not list it,
+    FailedError if listing fails."""
     try:
         with os.scandir(root) as entries:
             return sorted(
@@ -126,10 +126,10 @@ def _is_dataset(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-# A dataset's releases as rows, each with the gate's judgement: whether a job may read it.
+# Rows of releases for `penstock releases`, `show` and `du`.
 #
-# For `penstock releases`, `show` and `du`. A release that cannot be shown in full is one row that says why;
-# the others are shown all the same. Sizes are in bytes, ages in seconds; None is missing or unknown.
+# If a release cannot be shown in full, its row says why, and the other releases are still shown. Sizes are in
+# bytes, ages in seconds. None means missing or unknown.
 
 _HIDDEN = re.compile(r"\.(?P<release>.+)\.(?P<kind>staging|repair)")
 _EMPTY = "nothing is published or staged here yet"
@@ -143,7 +143,7 @@ _STARTS = {
 
 
 class Read(NamedTuple):
-    """One release: its row, and the judgement behind it."""
+    """A release's row, and the judgement from which it was made."""
 
     row: ReleaseRow
     owner: OwnerJson | None
@@ -158,8 +158,8 @@ def dataset_row(
     owners: Sequence[str] | None = None,
 ) -> DatasetRow:
     """Return the dataset with its releases (newest first) and hidden folders. Releases are judged as `gate`
-    does for these `owners`; None: the owner of the dataset's folder is trusted. `holders` reports who holds
-    which release (`pins.holding`, or `look.releases.nobody`). Raises nothing for what lies there."""
+    judges them for `owners`; None: the owner of the dataset's folder is trusted. `holders` returns the
+    holders of releases (`pins.holding`, or `look.releases.nobody`). Damage in the dataset raises no error."""
     now = now or datetime.now(UTC)
     owner = _owner(layout.folder)
     trusted = _trusted(owner, owners)
@@ -184,7 +184,7 @@ def dataset_row(
             row["stagings"] = list(_stagings(folder, layout, names, now))
         if not names:
             row["problem"] = row["problem"] or _EMPTY
-        # Damaged folders do not say who pinned what.
+        # If folders are damaged, the pins cannot be read.
         held = holders(layout) if whole.shaped else {}
         last = pins.last(layout) if whole.shaped else {}
     except FileNotFoundError:
@@ -194,13 +194,13 @@ def dataset_row(
         row["problem"] = row["problem"] or _why(error)
         return row
     if whole.shaped and whole.release in names:
-        row["problem"] = ""  # the release's own row says so
+        row["problem"] = ""  # the release's own row states the problem
     rows = []
     for name in names:
         if not name.startswith("."):
             judgement = whole if name == whole.release else gate.judged(layout, trusted, release=name)
             rows.append(_row(judgement, row["current"], held.get(name), now, last))
-    # Of two sealed in one second the current one is newer.
+    # If two releases were sealed in one second, the current release counts as newer.
     row["releases"] = sorted(
         rows,
         key=lambda entry: (entry["sealed"] or "", entry["release"] == whole.release, entry["release"]),
@@ -225,8 +225,8 @@ def release_row(
     *,
     owners: Sequence[str] | None = None,
 ) -> Read:
-    """Return the row of one release, judged as in `dataset_row`. Raises nothing either. `current`: the
-    release that the link names; `held`: who holds this release."""
+    """Return the row of one release, judged as in `dataset_row`. Damage raises no error. `current`: the
+    release that the link names. `held`: the holders of this release."""
     trusted = _trusted(_owner(layout.folder), owners)
     judgement = gate.judged(layout, trusted, release=None if name == current else name)
     last = pins.last(layout) if judgement.shaped else {}
@@ -321,8 +321,8 @@ def _stagings(
 
 
 def _running(layout: DatasetLayout) -> str | None:
-    """Return the release of the run that claims the dataset; "" without such a run, None if unknown to this
-    account."""
+    """Return the release of the run that has claimed the dataset; "" if no run has, None if this account
+    cannot know."""
     try:
         os.listdir(layout.state)
         claim = run_claims.highest(layout)
@@ -336,12 +336,12 @@ def owner_of(status: os.stat_result) -> OwnerJson:
 
 
 def account(owner: OwnerJson) -> str:
-    """Return the account's name, or its number without one."""
+    """Return the account's name, or its number if it has no name."""
     return owner["user"] or f"uid {owner['uid']}"
 
 
 def age_of(text: str, now: datetime) -> float | None:
-    """Return the seconds since a time in UTC, ISO 8601; None for an invalid time, 0 for a future one."""
+    """Return the seconds since a time in UTC, ISO 8601; None for an invalid time, 0 for a future time."""
     try:
         then = datetime.fromisoformat(text)
     except ValueError:

@@ -1,5 +1,5 @@
-"""status: what is published, under way and left of a dataset, from its state on the target, without a lock.
-Readers' part is judged as `gate` does; only the owner sees what the last run does."""
+"""`penstock status`: which release of a dataset is published, and how far its run is, from the state on the
+target, without a lock. The readers' part is judged as by `gate`; only the owner sees the last run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str, submitted: str | None = None) -> StatusResult:
-    """Return the dataset's row, whatever lies there, without empty keys. `submitted` as in
-    `dataset_state.read`."""
+    """Return the dataset's row without empty keys, even if damaged. `submitted`: see `dataset_state.read`."""
     layout, target = context.layout(dataset), context.config.target
     judgement = gate.judged(layout, target.owners)
     answer: StatusResult = {"dataset": dataset, "state": judgement.state}
@@ -49,7 +48,7 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
             answer |= _pins(context, layout)
             answer |= _work(status, judgement)
         except FindingsError as error:
-            # The owner's own folders are damaged; readers still have their release.
+            # Only the owner's folders are damaged. Readers still have their release.
             answer.setdefault("work", {"state": gate.DAMAGED, "why": error.why, "to_do": error.hint})
         except (PenstockError, OSError) as error:
             answer["problem"] = str(error)
@@ -76,7 +75,7 @@ def _pins(context: Context, layout: DatasetLayout) -> StatusResult:
 
 
 def _work(recorded: DatasetState, judgement: Judgement) -> StatusResult:
-    """Return what the dataset's owner sees of its last run. Raises what kept it from being read."""
+    """Return the part about the last run, for the dataset's owner. Raises any error of reading it."""
     layout, last, work = judgement.layout, recorded.run, recorded.work
     status: StatusResult = {}
     advice = judgement.error.hint if judgement.state == gate.NOTHING and judgement.error else ""

@@ -301,9 +301,8 @@ ROWS_A_BYTE = 64  # most rows for each byte of a table, since names differ from 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file that another account may have made. Raises one of `UNREADABLE`, also if it is not
-    plain, its footer needs more memory than `bounded_memory.MOST`, or it has more rows than its size
-    allows."""
+    """Open a Parquet file that another account may have made. Raises one of `UNREADABLE`. That includes a
+    file that is not plain, a footer above `bounded_memory.MOST` in memory, and too many rows for its size."""
     with small_files.opened(path) as file:
         with bounded_memory.bounded():
             table = pq.ParquetFile(file, pre_buffer=False)
