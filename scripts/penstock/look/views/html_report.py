@@ -1,8 +1,8 @@
 """The report: one self-contained HTML page without scripts, whose policy forbids any request.
 
-Every text from a source or cluster is escaped, even where it would only deceive the eye. The page holds the
-result as JSON. `templates/report.html.j2` is the page; this module chooses its content and words, and imports
-Jinja2 late.
+Every text from a source or cluster is escaped, even characters that would only deceive the eye. The page
+contains the result as JSON. `templates/report.html.j2` is the page; this module chooses its content and
+words, and imports Jinja2 late.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SHOWN_REASONS = 4
 
 
 class StepRow(NamedTuple):
-    """A line of the table of steps, as text; "" is unknown."""
+    """A line of the table of steps, as texts; "" means unknown."""
 
     name: str
     status: str
@@ -63,8 +63,8 @@ class StepRow(NamedTuple):
 
 def write(path: Path, data: Result) -> None:
     """Render `data` (`look.views.keys.Result`) to `path`, durably. A link to an existing page is replaced,
-    not followed; a device is written. Raises OSError, and ConfigError for a file that is no page of penstock,
-    which then stays."""
+    not followed; to a device it writes. Raises OSError, and ConfigError for a file that is no page of
+    penstock. Such a file is kept."""
     page = render(data).encode()
     with small_files.output(path, small_files.PAGE) as file:
         file.stream.write(page)
@@ -72,12 +72,12 @@ def write(path: Path, data: Result) -> None:
 
 
 def has_neighbours(path: Path) -> bool:
-    """Whether a table may lie beside the page, which is no device or stream."""
+    """Whether the page is a file, beside which a table may be written, and not a device or stream."""
     return small_files.is_file(path)
 
 
 def render(data: Result) -> str:
-    """Render the page; equal `data` give equal pages."""
+    """Render the page. Equal `data` give equal pages."""
     elements = data.get("elements") or ()
     lanes = plots.lanes(elements)
     usage = data.get("usage", Usage())
@@ -141,14 +141,14 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["px"] = _px
-    # `tojson` escapes <, >, & and ', so no name can end the JSON's script element.
+    # `tojson` escapes <, >, & and ', so no name can end the script element with the JSON.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": str}
     return environment
 
 
 def _printable(value: object) -> object:
-    """Make a template's value printable before it is escaped for HTML: no characters that deceive the eye.
-    HTML that a macro or filter escaped already stays."""
+    """Replace characters that deceive the eye in a template's value, before it is escaped for HTML. HTML that
+    a macro or filter already escaped is unchanged."""
     return value if hasattr(value, "__html__") else human.printable(str(value))
 
 
@@ -158,7 +158,7 @@ def _px(value: float) -> str:
 
 
 def _figures(data: Result) -> list[tuple[str, str]]:
-    """Return [(value, what it is), ...], the large numbers at the top."""
+    """Return [(value, its title), ...], the large numbers at the top of the page."""
     copied = data.get("copied") or {}
     figures: list[tuple[str, str]] = []
     if data.get("files") is not None:
@@ -194,7 +194,7 @@ def _figures(data: Result) -> list[tuple[str, str]]:
 
 
 def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
-    """Return [(evidence, grade, meaning, files, bytes), ...], strongest first within each evidence."""
+    """Return [(kind of evidence, grade, meaning, files, bytes), ...], strongest grade first in each kind."""
     if not isinstance(evidence, Mapping):
         return []
     return [
@@ -230,7 +230,7 @@ def _legend(elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
 
 
 def _failures(data: Result) -> tuple[list[tuple[str, str]], str]:
-    """Return [(path, why), ...], and a text that counts them if there are more."""
+    """Return [(path, why), ...] of failed files, and a text with their number if more failed."""
     failures = list(data.get("failures") or ())
     shown = [(item.get("path", ""), item.get("why", "")) for item in failures[:SHOWN_FAILURES]]
     total = max(int(data.get("failed") or 0), len(failures))
@@ -238,7 +238,7 @@ def _failures(data: Result) -> tuple[list[tuple[str, str]], str]:
 
 
 def _details(data: Result) -> list[tuple[str, str]]:
-    """Return [(label, value), ...] of what is known."""
+    """Return [(label, value), ...] of the known details."""
     rows: list[tuple[str, str]] = [("Source", url) for url in data.get("sources") or ()]
     for label, key in (
         ("Target", "target"),

@@ -1,7 +1,7 @@
-"""The result of one dataset's run, for summary and report. Every key may be missing.
+"""The keys of the result of one dataset's run, for summary and report. Every key may be missing.
 
-`run.report_step` builds a `Result` from the receipts. `--receipt` and the report's JSON hold it too, so a key
-never changes its meaning. Times are UTC ISO 8601 or seconds, sizes are bytes.
+`run.report_step` builds a `Result` from the receipts. `--receipt` and the report's JSON also contain it, so a
+key never changes its meaning. Times are UTC ISO 8601 or seconds, sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class TimedAmount(TypedDict, total=False):
     files: int
     bytes: int
     seconds: float
-    moved_bytes: int  # moved by the last command that moved any, in `moved_seconds`: rates are made of these
+    moved_bytes: int  # bytes that the last moving command moved, in `moved_seconds`: rates are their quotient
     moved_seconds: float
-    beside_copy_bytes: int  # of verify: read by elements of copy, while others were copied
+    beside_copy_bytes: int  # bytes of verify that copy's elements read, while other files were copied
 
 
 class StepResult(TimedAmount, total=False):
@@ -36,26 +36,26 @@ class StepResult(TimedAmount, total=False):
     started: str
     ended: str
     elements: int
-    why: str  # one line: the reason for workers and streams, or for a failure
+    why: str  # one line: the reason for the numbers of workers and streams, or for a failure
 
 
 class ElementResult(TypedDict, total=False):
-    """One attempt at one shard: a bar of the report's timeline. The report shows these keys in this order."""
+    """One attempt at one shard: a bar in the report's timeline. The report shows these keys in this order."""
 
     step: str
     index: int
     attempt: str
     node: str
-    started: float  # seconds since the epoch, as `ended`
+    started: float  # seconds since the epoch; so is `ended`
     ended: float
     files: int
     bytes: int
-    moved_bytes: int  # of `bytes`, those that this attempt moved
+    moved_bytes: int  # the part of `bytes` that this attempt moved
     seconds: float
     cpus: int
     workers: int
     streams: int
-    why: str  # why this many workers and streams, in the engine's words
+    why: str  # the reason for the numbers of workers and streams, in the engine's words
 
 
 class Failed(TypedDict, total=False):
@@ -69,15 +69,15 @@ class Failed(TypedDict, total=False):
 
 
 class EvidenceAmounts(TypedDict, total=False):
-    """Counts by grade, in any order: the views sort them."""
+    """Amounts by grade, in any order, since the views sort them."""
 
-    source: dict[str, TimedAmount]  # by core.grades.SOURCE_GRADES
-    storage: dict[str, TimedAmount]  # by core.grades.STORAGE_GRADES
-    methods: dict[str, TimedAmount]  # `disk`, `direct`, `dropped`, `cached`, `unread`
+    source: dict[str, TimedAmount]  # amounts by grade of `core.grades.SOURCE_GRADES`
+    storage: dict[str, TimedAmount]  # amounts by grade of `core.grades.STORAGE_GRADES`
+    methods: dict[str, TimedAmount]  # amounts by method: `disk`, `direct`, `dropped`, `cached`, `unread`
 
 
-# A release whose source changed during the copy: files newer than listed, files gone, and the time span of
-# the reads.
+# The amendments of a release whose source changed during the copy: numbers of files newer than listed and of
+# files gone, and the reads' time span.
 AmendedFiles = TypedDict("AmendedFiles", {"changed": int, "gone": int, "from": str, "until": str})
 
 
@@ -88,7 +88,7 @@ class Result(TypedDict, total=False):
     # `PASSED` (published, or unchanged), `FAILED`, `STOPPED` (by a signal), or `FINDINGS` (published, with
     # findings that nobody has repaired)
     status: str
-    why: str  # one line: why it did not pass, or a remark on a release that did
+    why: str  # one line: why the run did not pass, or a remark on the release if it did
     run: str
     release: str
     path: str  # the release's data folder, as a training job opens it
@@ -104,14 +104,14 @@ class Result(TypedDict, total=False):
     ended: str
     seconds: float
     files: int
-    bytes: int  # of the release
+    bytes: int  # bytes of the release
     scanned: TimedAmount
     ignored: dict[str, int]
-    hard_links: dict[str, int]  # `core.run_documents.RunInfo.hard_links`
+    hard_links: dict[str, int]  # as `core.run_documents.RunInfo.hard_links`
     amended: AmendedFiles
-    unchanged: TimedAmount  # linked from the release before
-    renamed: TimedAmount  # of these, files with another name there, known by their checksums
-    taken: TimedAmount  # from the staging of a run that did not end
+    unchanged: TimedAmount  # files linked from the previous release
+    renamed: TimedAmount  # the part of `unchanged` with other names there, found by checksums
+    taken: TimedAmount  # files taken from the staging of a run that did not end
     copied: TimedAmount
     verified: TimedAmount
     # the part of `unchanged`, `taken` and `copied` that earlier attempts' journals record
@@ -119,12 +119,12 @@ class Result(TypedDict, total=False):
     giants: int
     parts: int
     failed: int
-    bytes_in: int  # read from the source by the last command that copied any
-    bytes_out: int  # written to the target
+    bytes_in: int  # bytes read from the source by the last command that copied files
+    bytes_out: int  # bytes written to the target by that command
     # the configured or rehearsed ceiling that limits the copy, and the share of it that the last copying
     # command used
     ceiling: Reached
-    pib_miles_an_hour: float  # of that command, if `bandwidth.distance` is configured
+    pib_miles_an_hour: float  # speed of that command, if `bandwidth.distance` is configured
     retries: int
     retried: Mapping[str, int]  # retries by known cause, the most frequent first
     # [[seconds, bytes, key], ...] of the slowest copies (`core.element_documents`)
@@ -133,7 +133,7 @@ class Result(TypedDict, total=False):
     evidence: EvidenceAmounts
     # how many linked files were not read back, and the oldest reading among them; missing if all were read
     carried: str
-    read_after: str  # how long after writing the others were read back; missing if the seal does not say
+    read_after: str  # how long after writing the other files were read back; missing if the seal lacks it
     seal: str  # the root of the seal's tree over the records, `sha256:<hex>`
     listing_digest: str
     steps: list[StepResult]
@@ -141,11 +141,11 @@ class Result(TypedDict, total=False):
     histogram: Sequence[Sequence[int]]  # [[upper bound of size, files, bytes], ...], as in RunInfo
     # [[seconds since the copy began, bytes so far, files so far], ...], ascending
     throughput: Sequence[Sequence[float]]
-    last_audit: AuditShown  # the release's last audit, by `dataset.verdicts`
-    findings: Mapping[str, int]  # standing findings by kind
-    failures: list[Failed]  # at most the first hundred; `failed` counts all
+    last_audit: AuditShown  # the release's last audit, from `dataset.verdicts`
+    findings: Mapping[str, int]  # number of standing findings by kind
+    failures: list[Failed]  # at most the first hundred failed files; `failed` is the number of all
     warnings: list[str]
-    version: str  # of penstock
+    version: str  # penstock's version
 
 
 def from_json(raw: Any) -> Result:

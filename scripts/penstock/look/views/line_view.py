@@ -1,5 +1,5 @@
-"""Plain lines and JSON lines, for logs, pipes and programs; and totals of the events so far, which all views
-render.
+"""Plain lines and JSON lines, for logs, pipes and programs. Also the totals of the events so far, which all
+views show.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from penstock.core.events import Event
 
 
-# Totals of the events so far, by dataset and step. Not thread-safe: a view holds its own lock.
+# Totals of the events so far, by dataset and step. They are not thread-safe, so a view uses its own lock.
 
 STATES = ("running", "pending", "held", "unknown", "done", "stopped", "failed", "cancelled", "lost")
-# Seconds without progress until the time left is hidden; more than the longest pause between cluster queries.
+# Seconds without progress after which the time left is hidden: more than the longest pause between cluster
+# queries.
 STALE_SECONDS = 90.0
 
 
@@ -39,27 +40,27 @@ class Task:
     total_files: int = 0
     total_bytes: int = 0
     shards: int = 0
-    elements: int = 0  # that may work at once
+    elements: int = 0  # number of elements that may work at once
     files: int = 0
     bytes: int = 0
     failed: int = 0
-    read_back: int | None = None  # bytes, in a step that also reads back
+    read_back: int | None = None  # bytes read back, in a step that also reads back
     carried_files: int = 0  # the part of `files` and `bytes` that verify did not read (`verify.linked`)
     carried_bytes: int = 0
     beside_copy: int = 0  # bytes that copy's elements had read back
     states: dict[str, int] = field(default_factory=dict)
-    moves: bool = False  # the step has begun; False: only a note named it
+    moves: bool = False  # whether the step has begun; False: only a note named it
     ended: float | None = None
-    seconds: float | None = None  # of the whole step, from its result
-    # bytes and seconds that this command moved itself, from the result
+    seconds: float | None = None  # duration of the whole step, from its result
+    # bytes that this command moved itself, and the seconds it took, from the result
     moved: tuple[int, float] | None = None
-    _moved: float = 0.0  # when files or bytes last grew
+    _moved: float = 0.0  # when files or bytes last increased
     _curve: ProgressCurve = field(default_factory=ProgressCurve)
     # when this command first saw bytes read back, and `read_back` until then
     _unread: tuple[float, int] = (0.0, 0)
 
     def take(self, event: Event, now: float) -> None:
-        """Update the totals by one event. Fields that it lacks keep their values."""
+        """Update the totals from an event. Totals that the event lacks are unchanged."""
         self.moves |= isinstance(event, (Started, Progressed))
         match event:
             case Started():
@@ -88,7 +89,7 @@ class Task:
 
     def _progress(self, event: Progressed, now: float) -> None:
         before = self.files, self.bytes, self.read_back
-        # A giant's parts count one by one while under way.
+        # While a giant is copied, each of its parts counts as a file.
         files = min(event.files, self.total_files) if self.total_files else event.files
         self.files, self.bytes = max(self.files, files), max(self.bytes, event.bytes or 0)
         if event.read_back_bytes is not None:
@@ -105,19 +106,18 @@ class Task:
         self._curve.add(now, self.files, self.bytes if self.step in MOVES_BYTES else 0)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Return recent (bytes, files) per second, without what was done before; no bytes for a step that
-        moves none."""
+        """Return recent (bytes, files) per second, without earlier work; 0 bytes if the step moves none."""
         return self._curve.rates(now)
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the time left at the recent pace (`core.estimates`); None if no element runs, or
-        nothing moved for STALE_SECONDS. Reading back continues beside and after the copy:
+        """Return the time left at the recent pace (`core.estimates`). None if no element runs, or without
+        progress for STALE_SECONDS. Reading back continues beside and after the copy:
 
         | read back so far | the time left                                                            |
         |------------------|--------------------------------------------------------------------------|
-        | None             | the step's own                                                           |
-        | nothing          | the copy's, then that of all bytes at the copy's rate                    |
-        | some             | the later of the copy's, and of what is unread at the mean rate of reads |
+        | None             | that of the step                                                         |
+        | 0                | that of the copy, plus reading all bytes at the copy's rate              |
+        | above 0          | the longer: that of the copy, or of unread bytes at the mean read rate   |
         """
         if (self.states and "running" not in self.states) or now - self._moved > STALE_SECONDS:
             return None
@@ -132,8 +132,8 @@ class Task:
         return (left or 0.0) + unread / rate if rate else left
 
     def fraction(self) -> float | None:
-        """Return 0 to 1, or None if the totals are unknown."""
-        # Publish reports only files although it knows the bytes.
+        """Return the done fraction, 0 to 1, or None if the totals are unknown."""
+        # Publish reports only files, although it knows the bytes.
         by_bytes = self.total_bytes and (self.bytes or self.step in MOVES_BYTES or not self.total_files)
         done, total = (self.bytes, self.total_bytes) if by_bytes else (self.files, self.total_files)
         return min(done / total, 1.0) if total else None
@@ -157,19 +157,19 @@ class Task:
         return f"read back {human.size(self.read_back)}" if self.read_back else ""
 
     def states_text(self) -> str:
-        """Format the elements by state: `3 running, 1 done`."""
+        """Format the numbers of elements by state: `3 running, 1 done`."""
         ordered = [name for name in STATES if name in self.states]
         ordered += sorted(set(self.states) - set(STATES))
         return ", ".join(f"{self.states[name]} {human.printable(name)}" for name in ordered)
 
     def elements_text(self) -> str:
-        """Format `4 elements: 3 running, 1 done`, or "" if there are none."""
+        """Format `4 elements: 3 running, 1 done`, or "" if the step has no elements."""
         states = self.states_text()
         return f"{human.counted(sum(self.states.values()), 'element')}: {states}" if states else ""
 
 
 class Tally:
-    """All steps that events named, in the order in which they began."""
+    """All steps that appeared in events, in the order in which they began."""
 
     def __init__(self) -> None:
         self.tasks: dict[tuple[str, str], Task] = {}
@@ -184,7 +184,7 @@ class Tally:
         return task
 
     def unended(self) -> list[Task]:
-        """Return the steps that began and whose end no event reported."""
+        """Return the steps that began, but whose end no event has reported."""
         return [task for task in self.tasks.values() if task.moves and task.ended is None]
 
     def broken_off(self, dataset: str, now: float) -> list[Task]:
@@ -196,7 +196,7 @@ class Tally:
 
 
 def whole(result: Mapping[str, object], name: str, default: int = 0) -> int:
-    """Return a count from a step's result, or `default` if it is none."""
+    """Return a count from a step's result, or `default` if the value is no count."""
     value = result.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return int(value)
@@ -205,13 +205,13 @@ def whole(result: Mapping[str, object], name: str, default: int = 0) -> int:
 
 # Plain lines and JSON lines, for logs, pipes and programs.
 #
-# A step prints one line at its start, one each INTERVAL seconds while something moves, and one at its end or
-# where the command ends. Each warning appears once, one of preflight for all datasets; beyond WARNINGS of a
-# step they are counted.
+# A step prints a line at its start, a line every INTERVAL seconds during progress, and a line when it or the
+# command ends. Each warning appears once; a warning of preflight appears once for all datasets. After
+# WARNINGS warnings of a step, further warnings are only counted.
 
 INTERVAL = 10.0
 JSON_INTERVAL = 1.0
-# Least time between progress lines, as a fraction of the step's time so far: days of copying leave some
+# Least time between progress lines, as a fraction of the step's time so far. So days of copying yield some
 # 50,000 lines, not a million.
 JSON_FRACTION = 1e-4
 WARNINGS = 20
@@ -220,7 +220,7 @@ BAD_STATES = ("failed", "cancelled", "lost")
 
 
 class _Writer:
-    """Writes whole lines until the stream fails once; then it is silent."""
+    """Writes whole lines to a stream. Once the stream fails, it writes nothing more."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO | None = stream
@@ -236,7 +236,7 @@ class _Writer:
 
 
 class Warnings:
-    """Chooses the warnings to show: each text once, at most WARNINGS for a step."""
+    """Chooses the warnings to show: each text once, and at most WARNINGS texts per step."""
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str], set[str]] = {}
@@ -244,7 +244,7 @@ class Warnings:
 
     def show(self, event: Warned) -> bool:
         step = (event.dataset, event.step)
-        # Preflight warns of target and cluster, which datasets share.
+        # Preflight's warnings are about target and cluster, which datasets share.
         shown = self._shown.setdefault(("", event.step) if event.step == PREFLIGHT else step, set())
         text = event.text
         if text in shown:
@@ -256,12 +256,12 @@ class Warnings:
         return True
 
     def more(self, event: Event) -> int:
-        """Return how many warnings of the step were hidden since the last call."""
+        """Return the number of the step's warnings that were hidden since the last call."""
         return self._more.pop((event.dataset, event.step), 0)
 
 
 class Silent:
-    """Shows nothing of events."""
+    """A view that shows no events."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._writer, self._clock = _Writer(stream), clock
@@ -270,7 +270,7 @@ class Silent:
     def __call__(self, event: Event) -> None: ...
 
     def say(self, text: str) -> None:
-        """Print lines that are no event, from Snakemake or a library."""
+        """Print lines that are not events, from Snakemake or a library."""
         with self._lock:
             self._writer.write(printable_lines(text))
 
@@ -280,13 +280,13 @@ class Silent:
         text: str,
         how: str = events.FAILED,  # noqa: ARG002  others show it
     ) -> None:
-        """Report that a step ended with this message, which names the dataset. `how`: one of three words of
-        `core.events`."""
+        """Report that a step ended with the message `text`, which names the dataset. `how`: FAILED or another
+        such word of `core.events`."""
         if text:
             self.say(text)
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Do nothing, since this view keeps no output back."""
 
 
 class Lines(Silent):
@@ -347,12 +347,12 @@ class Lines(Silent):
 
 
 class JsonLines(Silent):
-    """Prints every event as a line of ASCII JSON; progress at most each second, less often in long steps
-    (JSON_FRACTION)."""
+    """Prints every event as a line of ASCII JSON, but progress at most once per second, and less often in
+    long steps (JSON_FRACTION)."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream, clock)
-        # times of the first and the last progress line of each step
+        # for each step, the times of its first and its last progress line
         self._shown: dict[tuple[str, str], tuple[float, float]] = {}
 
     def __call__(self, event: Event) -> None:
@@ -437,14 +437,13 @@ def finished(task: Task) -> str:
 
 
 def left_off(task: Task) -> str:
-    """Format how far an unended step came: `left off at 9,000 of 20,002 files, 1.50 of 3.42 GiB`; "" if
-    nowhere."""
+    """Format how far an unended step came: `left off at 9,000 of 20,002 files, 1.50 of 3.42 GiB`, or ""."""
     amounts = ", ".join(filter(None, (task.amount(), task.read_back_text())))
     return f"left off at {amounts}" if task.files or task.bytes else ""
 
 
 def element(event: ElementChanged) -> str:
-    """Format an element that ended badly; "" for all others."""
+    """Format an element that ended badly; "" for any other element."""
     if event.state not in BAD_STATES:
         return ""
     text = f"element {event.index} {event.state}"

@@ -1,4 +1,4 @@
-"""The live displays on a terminal: of one dataset's steps, and of a run of several datasets, a line each."""
+"""The live displays on a terminal: for one dataset's steps, and for a run of several datasets, by line."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 # The live display on a terminal: running steps at the bottom, results above.
 #
-# A step has two lines: bar, share, rate, time left; then files, bytes and elements by state. When it ends,
-# its line of result scrolls upwards.
+# A step has two lines: bar, share, rate and time left; then files, bytes and elements by state. When it ends,
+# a line with its result scrolls upwards.
 
 REFRESH_PER_SECOND = 4
-SHOWN = 8  # steps shown at once: a terminal has few lines
+SHOWN = 8  # most steps shown at once, since a terminal has few lines
 FAILED, WARNING, RESTS = "bold red", "red", "yellow"  # styles
 
 
 class _Console(Console):
-    """rich ends the process if the pipe breaks; this ends only the display."""
+    """A console that ends only the display if the pipe breaks, while rich would end the process."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 class LiveView:
-    """Draws the running steps, and prints what ended above them."""
+    """Draws the running steps, and prints the results of ended steps above them."""
 
     def __init__(self, stream: TextIO) -> None:
         self._console = _Console(file=stream, highlight=False, soft_wrap=False)
@@ -64,12 +64,12 @@ class LiveView:
             self._on_terminal(lambda: self._show(event, task))
 
     def say(self, text: str) -> None:
-        """Print lines that are no event above the display."""
+        """Print lines that are not events above the display."""
         with self._lock:
             self._on_terminal(lambda: self._print("", text, ""))
 
     def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
-        """As `line_view.Silent.failed`."""
+        """Report a failed step, as `line_view.Silent.failed`."""
         with self._lock:
             tasks = self._tally.broken_off(dataset, time.monotonic())
             self._on_terminal(lambda: self._left_off(tasks))
@@ -88,7 +88,7 @@ class LiveView:
             self._thread = None
 
     def _on_terminal(self, work: Callable[[], object]) -> None:
-        """Run `work`, unless the terminal has gone."""
+        """Run `work`, unless the terminal is gone."""
         if self._dead:
             return
         try:
@@ -110,7 +110,7 @@ class LiveView:
             return
         with self._console.capture() as captured:
             self._console.print(self._render(), end="")
-        # Without trailing blanks, short lines stay whole in a terminal that is made narrower.
+        # Trailing blanks are removed, so that short lines do not wrap in a terminal that is made narrower.
         lines = [line.rstrip() for line in captured.get().split("\n")][: max(1, self._console.height - 1)]
         self._erase()
         self._console.file.write("\n".join(lines))
@@ -118,7 +118,7 @@ class LiveView:
         self._drawn = lines
 
     def _erase(self) -> None:
-        """Erase the drawn lines. If the terminal was made narrower since, they count as wrapped."""
+        """Erase the drawn lines. If the terminal was made narrower meanwhile, they are treated as wrapped."""
         if self._drawn:
             width = max(1, self._console.width)
             rows = sum(max(1, math.ceil(Text.from_ansi(line).cell_len / width)) for line in self._drawn)
@@ -130,7 +130,7 @@ class LiveView:
             self._print(_name(event.dataset, event.step), text, style)
 
     def _above(self, event: Event, task: Task) -> Iterator[tuple[str, str]]:
-        """Yield the lines that an event leaves, each with its style."""
+        """Yield the lines that an event leaves above the display, each with its style."""
         if isinstance(event, Ended):
             if more := self._warnings.more(event):
                 yield f"{more} more warnings were not shown", WARNING
@@ -148,7 +148,7 @@ class LiveView:
                 self._print(_name(task.dataset, task.step), text, "")
 
     def _print(self, name: str, text: str, style: str) -> None:
-        """Print above the display; long lines continue indented."""
+        """Print a text above the display. Long lines continue indented."""
         self._erase()
         head = f"{name}  " if name else ""
         for line in printable_lines(head + text).split("\n"):
@@ -208,13 +208,13 @@ def percent(task: Task) -> str:
 
 
 def speed_text(task: Task, now: float) -> str:
-    """Format the rate: `153 MiB/s`; `1200 files/s` for a step that moves no bytes; "" if nothing moves."""
+    """Format the rate: `153 MiB/s`, or `1200 files/s` if the step moves no bytes; "" without progress."""
     by_bytes, by_files = task.rates(now)
     return human.rate(by_bytes) if by_bytes else f"{by_files:.0f} files/s" if by_files else ""
 
 
 def clock(task: Task, now: float) -> str:
-    """Format the time left, or the time so far if nobody can say."""
+    """Format the time left, or the time so far if the time left is unknown."""
     left = task.seconds_left(now)
     return f"{human.duration(left)} left" if left is not None else human.duration(now - task.begun)
 
@@ -225,19 +225,19 @@ def _name(dataset: str, step: str) -> str:
 
 # The live display of a run of several datasets: a line for each, with step, share, rate and time left.
 #
-# Warnings and failures stay above it. If the screen has too few lines, it shows datasets with a running step
-# and counts the others.
+# Warnings and failures stay above the display. If the screen has too few lines, the display shows datasets
+# with a running step and counts the others.
 
-SPARE = 2  # free lines of the terminal: the cursor's, and one against scrolling
-USUAL = 80  # columns of the table, on wider screens too, unless a name is long
-MARGIN = 3  # free columns: a terminal shows `^C` behind the last line, which must not wrap
-FIXED = 56  # columns for all but the name: step, bar of ten, share, rate, clock
+SPARE = 2  # lines of the terminal kept free: the cursor's line, and a line that prevents scrolling
+USUAL = 80  # columns of the table, even on wider screens, unless a name is long
+MARGIN = 3  # columns kept free: a terminal shows `^C` behind the last line, which must not wrap
+FIXED = 56  # columns without the name: step, bar of ten, share, rate, clock
 WAITS, DONE, BAD, OFF = "waiting", "done", "failed", "stopped"
-KINDS = ("at work", WAITS, DONE, BAD, OFF)  # in the order of the counting line
+KINDS = ("at work", WAITS, DONE, BAD, OFF)  # kinds of lines, in the order of the counting line
 
 
 class _Line(NamedTuple):
-    """A dataset's line. Its kind is WAITS, DONE, BAD, OFF, or "" while a step runs."""
+    """A dataset's line. Its kind is WAITS, DONE, BAD or OFF; "" while a step runs."""
 
     kind: str
     dataset: str
@@ -252,9 +252,9 @@ class LiveTable(LiveView):
     def __init__(self, stream: TextIO, datasets: Sequence[str]) -> None:
         super().__init__(stream)
         self._datasets = tuple(datasets)
-        self._latest: dict[str, Task] = {}  # each dataset's step that began last
-        self._ends: dict[str, str] = {}  # the result of finished datasets
-        self._failures: dict[str, str] = {}  # how broken-off steps ended, by dataset
+        self._latest: dict[str, Task] = {}  # dataset: its step that began last
+        self._ends: dict[str, str] = {}  # finished dataset: its result
+        self._failures: dict[str, str] = {}  # dataset: how its broken-off step ended
 
     def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
         with self._lock:
@@ -273,9 +273,9 @@ class LiveTable(LiveView):
 
     def _above(self, event: Event, task: Task) -> Iterator[tuple[str, str]]:
         if isinstance(event, Noted) and event.step == PREFLIGHT:
-            return  # it counts warnings shown above
+            return  # the event only counts warnings, which are shown above
         for text, style in super()._above(event, task):
-            # How a step ended stands in its dataset's line.
+            # The dataset's line shows how its step ended.
             if not isinstance(event, Ended) or style == WARNING:
                 yield text, style
 

@@ -1,5 +1,5 @@
-"""The screens of `penstock plan` (what a run would do, the ceilings beside each other, and which one binds)
-and of `penstock rehearse`, with the table and plot of a sweep over numbers of streams.
+"""The screens of `penstock plan` (the work of a run, its ceilings, and which ceiling limits it) and of
+`penstock rehearse`. The latter has a table and a plot of the rates with different numbers of streams.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _leg(leg: Leg, mark: str) -> list[str]:
 
 
 def csv(rehearsal: Rehearsal) -> str:
-    """Return a line for each number of streams; sizes in bytes, rates a second."""
+    """Return a line for each number of streams, with sizes in bytes and rates per second."""
     titles = (*Leg._fields, "files_per_second", "bytes_per_second", "read_per_second", "knee")
     rows = [
         (*leg, *(round(rate, 1) for rate in leg.rates), int(leg.streams == rehearsal.knee))
@@ -163,6 +163,6 @@ def csv(rehearsal: Rehearsal) -> str:
 
 
 def svg(rehearsal: Rehearsal) -> str:
-    """Return the rates by streams as SVG; "" if no byte was copied."""
+    """Return a plot of the rate over the number of streams, as SVG; "" if no byte was copied."""
     plot = plots.streams([(leg.streams, leg.rates[1]) for leg in rehearsal.legs], rehearsal.knee)
     return html_report.drawn(plot) if plot else ""

@@ -1,4 +1,4 @@
-"""The report's plots as shapes; None if there is nothing to plot.
+"""The report's plots, as shapes. Functions return None if they have nothing to plot.
 
 `templates/plots.svg.j2` draws them as inline SVG and escapes their texts.
 """
@@ -35,7 +35,7 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Text at a point; `anchor` is the end of the text there: `start`, `middle` or `end`."""
+    """Text at a point. `anchor`: the part of the text that is at the point: `start`, `middle` or `end`."""
 
     shape: ClassVar[str] = "label"
     x: float
@@ -46,7 +46,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rectangle from its upper left corner. `style` is a CSS class; `title` appears under the mouse."""
+    """A rectangle from its upper left corner. `style`: a CSS class. `title`: text shown under the mouse."""
 
     shape: ClassVar[str] = "bar"
     style: str
@@ -111,7 +111,7 @@ def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
 
 
 def rates(samples: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-    """Return [(seconds, bytes a second)], at most BUCKETS + 1 points; backward steps are dropped."""
+    """Return at most BUCKETS + 1 points [(seconds, bytes per second)]. Backward steps are dropped."""
     clean: list[tuple[float, float]] = []
     for sample in samples:
         at, count = float(sample[0]), float(sample[1])
@@ -147,7 +147,7 @@ def scale(most: float) -> tuple[float, float]:
 
 
 def streams(legs: Sequence[tuple[int, float]], knee: int) -> Plot | None:
-    """Plot a bar for each number of streams, as high as its rate in bytes a second; the `knee` stands out."""
+    """Plot the rate (bytes per second) as a bar for each number of streams. The `knee` is marked."""
     top, step = scale(max((rate for _, rate in legs), default=0.0))
     if not top:
         return None
@@ -168,7 +168,7 @@ def streams(legs: Sequence[tuple[int, float]], knee: int) -> Plot | None:
 
 
 def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
-    """Plot files and bytes by size, each as a fraction of its own total."""
+    """Plot files and bytes by file size, as fractions of all files and of all bytes."""
     used = [index for index, (_, number, _) in enumerate(rows) if number]
     if not used:
         return None
@@ -196,8 +196,8 @@ def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
 
 
 def queue(timed: Sequence[tuple[float, float, float]]) -> Plot | None:
-    """Plot how many elements worked and, on top, how many queued: the mean in each of BUCKETS spans of time.
-    `timed`: `element_use.Usage.spans`. None if no element waited for a second."""
+    """Plot how many elements worked and, above that, how many queued: the mean in each of BUCKETS time spans.
+    `timed`: as `element_use.Usage.spans`. None if no element waited for a second."""
     if len(timed) < 2 or max(start - submitted for submitted, start, _ in timed) < 1:
         return None
     begin, end = min(span[0] for span in timed), max(span[2] for span in timed)
@@ -225,13 +225,13 @@ def queue(timed: Sequence[tuple[float, float, float]]) -> Plot | None:
 
 
 def _spread(buckets: list[float], first: float, last: float) -> None:
-    """Add to each bucket the fraction of it between these two places."""
+    """Add to each bucket the fraction of the bucket that is between `first` and `last`."""
     for index in range(max(0, int(first)), min(len(buckets), math.ceil(last))):
         buckets[index] += max(0.0, min(last, index + 1) - max(first, index))
 
 
 def lanes(elements: Sequence[ElementResult]) -> Plot | None:
-    """Plot one lane for each node (more if its elements overlapped), one bar for each attempt."""
+    """Plot a lane for each node (several if its elements overlapped), with a bar for each attempt."""
     timed = [
         element
         for element in elements
@@ -268,7 +268,7 @@ def lanes(elements: Sequence[ElementResult]) -> Plot | None:
 
 
 def _rows(elements: Sequence[ElementResult]) -> list[tuple[str, list[ElementResult]]]:
-    """Put elements into lanes sorted by node: each goes to its node's first free lane."""
+    """Put elements into lanes, sorted by node. Each element goes into its node's first free lane."""
     by_node: dict[str, list[list[ElementResult]]] = {}
     for element in sorted(elements, key=lambda element: float(element["started"])):
         free = by_node.setdefault(str(element.get("node") or "this host"), [])

@@ -1,5 +1,5 @@
-"""Results of commands as plain text: findings, what gc removes, releases, readings of files, and what a dry
-run would do. Guarantee: every name is escaped, so that no file can steer a terminal.
+"""Results of commands as plain text: findings, removals of gc, releases, readings of files, and previews of
+dry runs. Every name is escaped, so that no file name can control a terminal.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from penstock.core.step_results import Collected, DryRunResult, Preview
 
 
-# The common text of audits, repairs and adoptions: a line for each finding, the mark first. Every name is
-# escaped.
+# The common text of audits, repairs and adoptions: a line for each finding, which begins with a mark.
 
 SHOWN = 50
 WIDTH = 12
@@ -35,8 +34,7 @@ METHODS = {
 
 
 def last(shown: AuditShown) -> str:
-    """Describe the last audit of a release in one line: when, how much, the result, and what closed its
-    findings."""
+    """Describe a release's last audit in one line: time, extent, result, and what closed its findings."""
     audit = shown.audit
     counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit.counts.items()))
     much = f"{human.count(audit.files)} of {human.counted(audit.of_files, 'file')}, {human.size(audit.bytes)}"
@@ -56,11 +54,11 @@ def line(title: str, value: object) -> str:
     return text_layout.field(title, str(value), width=WIDTH)[0]
 
 
-PINS = 20  # ended pins named at most
+PINS = 20  # most ended pins that are named
 
 
 def collected(removal: Collected, columns: int = 0) -> str:
-    """Return one block for a dataset; lines beyond `columns` continue indented (0: no limit)."""
+    """Return a block for one dataset. Lines beyond `columns` (0: no limit) continue indented."""
     gone = [release for release in removal["releases"] if release["removed"]]
     would = removal["dry_run"]
     verb = "would remove" if would else "removed"
@@ -98,8 +96,7 @@ def _wrapped(line: str, columns: int) -> list[str]:
     return text_layout.wrapped(line, columns, below=below)
 
 
-# Texts common to releases, show and history. Every name is escaped; only paths, digests and URLs exceed the
-# given columns.
+# Texts common to releases, show and history. Only paths, digests and URLs exceed the given columns.
 
 
 def problem(row: ReleaseRow) -> str:
@@ -140,8 +137,8 @@ def carried(amount: object) -> str:
 
 
 def delay(read_after: object, *, servers: bool = False) -> str:
-    """Describe the seal's `evidence.read_after`; "" if unknown. `servers`: their memory may answer such
-    reads.
+    """Describe the seal's `evidence.read_after`; "" if unknown. `servers`: whether servers may answer reads
+    from their memory.
 
     >>> delay({"least": 190, "median": 2500, "soon": 7}, servers=True)
     'read back 3 min after writing at least, 41 min in the median'
@@ -157,14 +154,13 @@ def delay(read_after: object, *, servers: bool = False) -> str:
     return text
 
 
-# What a dry run would do, as text; and the block of titled rows that list and plan print too. Every name is
-# escaped.
+# The preview of a dry run, as text, and the block of titled rows that list and plan print, too.
 
-COLUMNS = 80  # columns of a line, but for long paths or URLs
+COLUMNS = 80  # columns of a line, except for long paths or URLs
 
 
 def preview(result: DryRunResult, step: str = "run") -> str:
-    """Return a block for each dataset of `run.rehearsal`, and what a dry run does not do."""
+    """Return a block for each dataset of `run.rehearsal`, and a list of the work that a dry run omits."""
     datasets = result["datasets"]
     verb = "read back" if step == "audit" else "staged"
     head = f"Dry run: {human.counted(len(datasets), 'dataset')} would be {verb}. Nothing was changed.\n"
@@ -189,7 +185,7 @@ def _would(preview: Preview) -> str:
 
 
 def block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:
-    """Return the dataset, and its rows of title and text, wrapped; rows without a text are left out."""
+    """Return the dataset's name, and its rows of title and text, wrapped. Rows without text are omitted."""
     lines = [dataset]
     for title, text in rows:
         lines += text_layout.field(title, text, COLUMNS) if text else []

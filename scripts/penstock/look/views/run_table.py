@@ -1,7 +1,7 @@
 """The end of a run of several datasets: a row for each, and one sentence.
 
-At most `columns` columns but for commands and paths; every name is escaped; `!` marks rows that need a
-person. An unknown figure is `-`, and a column without figures is left out.
+Lines have at most `columns` columns, except for commands and paths. Every name is escaped. `!` marks rows
+that need a person. An unknown figure is `-`, and a column without figures is left out.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 READY, FAILED, DAMAGED, STOPPED = "ready", "failed", "damaged", "stopped"
 KINDS = (READY, FAILED, DAMAGED, STOPPED)
-NAMED = 5  # datasets that the sentence names for one reason; it counts all
-REASONS = 3  # reasons given for one kind
-REASON = 50  # characters of a reason in the sentence
+NAMED = 5  # most datasets that the sentence names for one reason; it counts all datasets
+REASONS = 3  # most reasons given for one kind
+REASON = 50  # most characters of a reason in the sentence
 _COLUMNS = (
     TextColumn("  DATASET", least=18),
     TextColumn("RESULT", least=12),
@@ -39,19 +39,19 @@ class Row(NamedTuple):
     """The result of this run for one dataset."""
 
     dataset: str
-    kind: str  # one of KINDS; all but READY need a person
-    result: str  # in a word: `published`, `unchanged`, `FAILED`
-    why: str = ""  # a short reason, unless READY
-    copied: int | None = None  # bytes; None: none, or unknown
-    carried: int | None = None  # bytes of the release that already lay on the target
+    kind: str  # one of KINDS; all kinds except READY need a person
+    result: str  # the result in a word: `published`, `unchanged`, `FAILED`
+    why: str = ""  # a short reason; "" if READY
+    copied: int | None = None  # bytes that were copied; None: no bytes, or unknown
+    carried: int | None = None  # bytes of the release that were on the target already
     seconds: float | None = None  # working time of this run's steps
     proof: str = ""
 
 
 def proof(seal: Seal, now: float, *, fresh: bool, servers: bool) -> str:
     """Describe the weakest proof of a release: `cold`, `cold, another node; carried: oldest 19 d`, `of 14
-    Nov`. For a release that stood before this run (not `fresh`) it is the day of publication. `servers`: the
-    memory of the file system's servers may have answered (`grades.audit_grade`)."""
+    Nov`. For a release that is older than this run (not `fresh`), describe the day of publication. `servers`:
+    whether the file system's servers may have answered from memory (`grades.audit_grade`)."""
     if not fresh:
         return f"of {_day(seal.sealed, now)}"
     proven = {grade for grade, amount in seal.evidence.storage.items() if amount.files}
@@ -65,10 +65,10 @@ def proof(seal: Seal, now: float, *, fresh: bool, servers: bool) -> str:
 
 
 def table(rows: Sequence[Row], columns: int = text_layout.COLUMNS) -> list[Line]:
-    """Return the table's lines, rows that need a person first."""
+    """Return the table's lines. Rows that need a person come first."""
     order = sorted(rows, key=lambda row: row.kind == READY)
     cells = [_cells(row) for row in order]
-    # A column of nothing but `-` counts as empty.
+    # A column that has only `-` counts as empty.
     empty = [all(row[index] == human.UNKNOWN for row in cells) for index in range(len(_COLUMNS))]
     shown = [["" if empty[index] else cell for index, cell in enumerate(row)] for row in cells]
     head, *blocks = text_layout.lines(_COLUMNS, shown, columns=columns)
@@ -81,7 +81,7 @@ def table(rows: Sequence[Row], columns: int = text_layout.COLUMNS) -> list[Line]
 
 def sentence(rows: Sequence[Row], code: int) -> str:
     """Return `3 of 4 are ready, 1 failed: c (there is no such bucket). Exit status 3.` Datasets that failed
-    for one reason stand together: `3 failed: b, e (no space is left), c (busy)`."""
+    for one reason are grouped: `3 failed: b, e (no space is left), c (busy)`."""
     ready = sum(row.kind == READY for row in rows)
     phrases = [f"{human.count(ready)} of {human.count(len(rows))} {'is' if ready == 1 else 'are'} ready"]
     for kind in KINDS[1:]:
@@ -95,8 +95,7 @@ def sentence(rows: Sequence[Row], code: int) -> str:
 def ending(
     rows: Sequence[Row], code: int, *, again: str, report: str, columns: int = text_layout.COLUMNS
 ) -> list[Line]:
-    """Return the table, the sentence, the command that retries the failed datasets, and where the reports
-    are."""
+    """Return the table, the sentence, the command that retries failed datasets, and the reports' place."""
     closing = text_layout.wrapped(sentence(rows, code), columns)
     lines = [*table(rows, columns), Line(""), *(Line(text, "bold") for text in closing)]
     if again:

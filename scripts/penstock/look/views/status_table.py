@@ -1,7 +1,8 @@
-"""`penstock status` of all datasets: a row each, those that need a person first, and how many of each kind.
+"""`penstock status` of all datasets: a row for each dataset, and the number of datasets of each kind. Rows
+that need a person come first.
 
-Every text is escaped, and no line is wider than `columns` but for a long path or command. A row that needs a
-person, or waits, has its cause and what helps below it.
+Every text is escaped, and no line is wider than `columns`, except for a long path or command. Below a row
+that needs a person, or waits, come its cause and a remedy.
 
 | mark | the state |
 |------|-----------|
@@ -36,7 +37,7 @@ KINDS = {
 }
 REFUSED = (*gate.BAD, gate.OLDER, gate.NEWER, gate.UNREADABLE)
 ENDED = ("failed", "stopped")
-INDENT = 11  # columns before a cause
+INDENT = 11  # blank columns before a cause
 _COLUMNS = (
     TextColumn("  DATASET", least=18),
     TextColumn("STATE", least=16),
@@ -55,8 +56,8 @@ def render(
     now: float,
     columns: int = text_layout.COLUMNS,
 ) -> list[Line]:
-    """The lines of `penstock status`. `free`: bytes that this account may still write below `root`; None: not
-    known. `now`: seconds since the epoch, by which ages are counted."""
+    """The lines of `penstock status`. `free`: bytes that this account may still write below `root`; None:
+    unknown. `now`: seconds since the epoch, from which ages are counted."""
     order = sorted(results, key=lambda result: list(KINDS).index(mark(result)))
     head, *blocks = text_layout.lines(_COLUMNS, [_cells(result, now) for result in order], columns=columns)
     room = f"   {human.size(free)} free" if free is not None else ""
@@ -96,7 +97,7 @@ def _cells(result: StatusResult, now: float) -> list[str]:
 
 
 def _state(result: StatusResult, now: float) -> str:
-    """`published, 2 jobs`, `failed 2 min ago`, `copying 62 %`, `HELD`."""
+    """The text of the state: `published, 2 jobs`, `failed 2 min ago`, `copying 62 %`, `HELD`."""
     work: Mapping[str, Any] = result.get("work", {})
     state = result["state"]
     if state == gate.PUBLISHED:
@@ -115,7 +116,7 @@ def _state(result: StatusResult, now: float) -> str:
 
 
 def _below(result: StatusResult, columns: int) -> list[str]:
-    """The cause of the row's state and what helps, wrapped."""
+    """The cause of the row's state and a remedy, wrapped."""
     work: Mapping[str, Any] = result.get("work", {})
     own = work.get("state") == result["state"]
     texts = []
@@ -135,7 +136,7 @@ def _below(result: StatusResult, columns: int) -> list[str]:
 
 
 def _cause(why: str, work: Mapping[str, Any]) -> str:
-    """`no space is left (copy, exit 6)`, `by SIGINT (copy, 42 % done)`."""
+    """The text of the cause: `no space is left (copy, exit 6)`, `by SIGINT (copy, 42 % done)`."""
     step, about = str(work.get("step", "")), []
     if step:
         about.append(step)
@@ -151,7 +152,7 @@ def _cause(why: str, work: Mapping[str, Any]) -> str:
 
 
 def _closing(results: Sequence[StatusResult], columns: int) -> list[str]:
-    """`12 datasets: 2 need you, 3 under way, 7 well`, and what stands at the root."""
+    """The closing lines: `12 datasets: 2 need you, 3 under way, 7 well`, and the root's HOLD and PAUSE."""
     counts = {kind: sum(mark(result) == kind for result in results) for kind in KINDS}
     phrases = [f"{human.count(n)} {KINDS[kind][n > 1]}" for kind, n in counts.items() if n]
     lines = text_layout.wrapped(f"{human.counted(len(results), 'dataset')}: {', '.join(phrases)}", columns)
@@ -163,7 +164,7 @@ def _closing(results: Sequence[StatusResult], columns: int) -> list[str]:
 
 
 def _age(moment: str, now: float) -> str:
-    """In one unit; `-` of what is no time. A moment that a clock ahead of this one wrote is `0 s`."""
+    """Format an age in one unit; `-` if `moment` is no time, `0 s` if it is ahead of this clock."""
     try:
         return human.age(max(0.0, now - nanoseconds(moment) / SECOND))
     except ValueError:

@@ -1,5 +1,5 @@
-"""The closing summary of a run (what was scanned, unchanged, copied, verified, and the STATUS), what its
-elements waited for and used, in words, and what `snakemake --report` shows of it.
+"""The closing summary of a run, the waits and use of its elements in words, and its row in the report of
+`snakemake --report`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BY = {
 
 
 class UsageRow(NamedTuple):
-    """A line of the report's table, as text; "" is unknown."""
+    """A line of the report's table, as texts; "" means unknown."""
 
     step: str
     elements: str
@@ -47,7 +47,7 @@ class UsageRow(NamedTuple):
 
 
 def rows(usage: Usage) -> list[UsageRow]:
-    """Return a line for each step, and one for all."""
+    """Return a line for each step, and a line for all steps."""
     return [
         UsageRow(
             step=line.step or "all",
@@ -64,7 +64,7 @@ def rows(usage: Usage) -> list[UsageRow]:
 
 
 def worst(usage: Usage) -> list[tuple[str, str]]:
-    """Return [(what, which element and how much), ...]."""
+    """Return the extreme elements: [(the figure's title, the element and its amount), ...]."""
     lines = []
     for extreme in usage.worst:
         if extreme.column in _WORST:
@@ -74,7 +74,7 @@ def worst(usage: Usage) -> list[tuple[str, str]]:
 
 
 def sources(usage: Usage) -> list[str]:
-    """Say where the figures come from, and what is missing."""
+    """Say from which origins the figures are, and which figures are missing."""
     said = [
         f"{title}: by {_counted(usage.sources[key])}."
         for title, key in (("Queue wait", "queue_wait"), ("Run time and hours", "hours"))
@@ -152,16 +152,16 @@ def _counted(by: Mapping[str, int]) -> str:
     return ", ".join(f"{_BY[name]} ({human.count(number)})" for name, number in sources_used)
 
 
-# The closing summary of a run: what was scanned, unchanged, copied and verified, and the STATUS.
+# The closing summary of a run: the amounts scanned, unchanged, copied and verified, and the STATUS.
 #
-# Plain text without colour, every name escaped, at most 80 columns but for paths and URLs. Unknown figures
-# are left out, never shown as 0; so is what a run had none of.
+# It is plain text without colour, with every name escaped, in at most 80 columns except for paths and URLs.
+# Unknown figures are left out, never shown as 0. Figures that are 0 are left out, too.
 
 SHOWN_FAILURES = 10
 
 
 def render(result: Result) -> str:
-    """Render one dataset's result (`look.views.keys`); ends in a line feed."""
+    """Render one dataset's result (`look.views.keys`). The text ends in a line feed."""
     lines = [(human.printable(str(result.get("dataset", "penstock"))), "")]
     lines += _amounts(result)
     lines += _evidence(result.get("evidence"))
@@ -186,8 +186,8 @@ def render(result: Result) -> str:
 
 
 def amount(value: object, noun: str = "file") -> str:
-    """Format an amount: `18,801 files, 3.30 GiB in 23 s`; "" if unknown. Verify: `31 files, 3.60 GiB, of them
-    2.40 GiB beside the copy, 1.20 GiB after it in 5.0 s`."""
+    """Format an amount: `18,801 files, 3.30 GiB in 23 s`; "" if unknown. For verify: `31 files, 3.60 GiB, of
+    them 2.40 GiB beside the copy, 1.20 GiB after it in 5.0 s`."""
     if isinstance(value, int):
         return human.counted(value, noun)
     if not isinstance(value, Mapping) or "files" not in value:
@@ -206,7 +206,7 @@ def amount(value: object, noun: str = "file") -> str:
 
 
 def hard_links(counts: object) -> str:
-    """Describe `RunInfo.hard_links`; "" for none."""
+    """Describe `RunInfo.hard_links`; "" if there are no hard links."""
     if not isinstance(counts, Mapping) or not counts.get("files"):
         return ""
     others = human.counted(int(counts["of"]), "other")
@@ -243,8 +243,8 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
 
 
 def moving(amended: AmendedFiles | None) -> str:
-    """Describe how a source changed during the copy, so that the release holds no single moment of it; "" if
-    it did not. `amended` is from the seal."""
+    """Describe how a source changed during the copy, so that the release mixes several moments of the source;
+    "" if it did not change. `amended`: from the seal."""
     if not amended:
         return ""
     changed = human.counted(amended["changed"], "file")
@@ -253,13 +253,12 @@ def moving(amended: AmendedFiles | None) -> str:
 
 
 def _resumed(files: TimedAmount | None) -> str:
-    """Format what earlier commands did; the rows above count it too."""
+    """Format the amount that earlier commands did, which the rows above include."""
     return f"{_some(files)} of these, done by commands before" if _some(files) else ""
 
 
 def _steps_took(result: Result) -> str:
-    """Format the time of the steps, without the start of each; for a resumed step, that of the last
-    command."""
+    """Format the steps' time, without their startup. For a resumed step, only the last command counts."""
     if result.get("seconds") is None:
         return ""
     resumed = " since the run was resumed" if (result.get("resumed") or {}).get("files") else ""
@@ -267,7 +266,7 @@ def _steps_took(result: Result) -> str:
 
 
 def rate(moved: TimedAmount | StepResult) -> str:
-    """Format what one command moved itself, over its time; "" if nothing or unknown."""
+    """Format the rate: the amount that one command moved itself over its time; "" if 0 or unknown."""
     size = moved.get("moved_bytes", moved.get("bytes"))
     seconds = moved.get("moved_seconds", moved.get("seconds"))
     return human.speed(size, seconds) if size and seconds else ""
@@ -278,7 +277,7 @@ def _some(value: TimedAmount | None) -> str:
 
 
 def _speeds(result: Result) -> list[tuple[str, str]]:
-    """Return the speed read from the source and written to the target; one row if equal."""
+    """Return the speeds of reading from the source and of writing to the target, in one row if equal."""
     speeds = [_speed(result.get(key), result.get("copied")) for key in ("bytes_in", "bytes_out")]
     if speeds[0] == speeds[1]:
         return [("Speed", speeds[0])]
@@ -294,7 +293,7 @@ def _speed(count: object, copied: object) -> str:
 
 
 def retries(result: Result) -> str:
-    """Format retries: `1,234: 1,000 HTTP 503, 230 ECONNRESET`; "" for none."""
+    """Format retries: `1,234: 1,000 HTTP 503, 230 ECONNRESET`; "" if there were no retries."""
     if not result.get("retries"):
         return ""
     causes = [f"{human.count(number)} {why}" for why, number in (result.get("retried") or {}).items()]
@@ -310,7 +309,7 @@ def ceiling(nearest: Reached | None) -> tuple[str, ...]:
 
 
 def distance(figure: float | None) -> str:
-    """Format `147 PiB-miles an hour`; "" without a known distance."""
+    """Format `147 PiB-miles an hour`; "" if the distance is unknown."""
     return f"{human.digits(figure)} PiB-miles an hour" if figure else ""
 
 
@@ -327,7 +326,7 @@ def _evidence(evidence: object) -> list[tuple[str, str]]:
 
 
 def graded(grades: object, order: tuple[str, ...] = ()) -> list[tuple[str, int, int]]:
-    """Return (grade, files, bytes), strongest first, without empty grades."""
+    """Return [(grade, files, bytes), ...], strongest grade first, without empty grades."""
     if not isinstance(grades, Mapping):
         return []
     rows = []
@@ -352,7 +351,7 @@ def _failures(result: Result) -> list[tuple[str, str]]:
 
 
 def labels(result: Result, file: str) -> dict[str, str]:
-    """Return a row of the report's table, by column. `file`: the file of the run that the row leads to."""
+    """Return a row of the report's table, by column. `file`: the file of the run to which the row links."""
     return {
         "Dataset": human.printable(str(result.get("dataset", ""))),
         "Release": human.printable(str(result.get("release", ""))),

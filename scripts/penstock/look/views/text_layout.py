@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from penstock.core.events import CheckResult
 
 
-# Text blocks: fields with a title and the text beside it, and wrapped texts.
+# Text blocks: fields that have a title with a text beside it, and wrapped texts.
 #
-# Every text is escaped; no line exceeds the given columns, but for long paths or URLs.
+# Every text is escaped. No line exceeds the given columns, except for long paths or URLs.
 
-TITLE = 14  # columns of a title with the blanks behind it
+TITLE = 14  # columns of a title, including the blanks behind it
 
 
 def field(title: str, text: str, columns: int = 0, *, width: int = TITLE) -> list[str]:
-    """Return the lines of a field, wrapped to `columns` (0: one line). `width`: columns of the title."""
+    """Return a field's lines, wrapped to `columns` (0: not wrapped). `width`: columns of the title."""
     lines = wrapped(text, columns - width - 2) if columns else [printable(text)]
     titles = chain([title], repeat(""))
     return [f"  {name:<{width}}{line}".rstrip() for name, line in zip(titles, lines or [""], strict=False)]
 
 
 def wrapped(text: str, columns: int, *, below: str = "") -> list[str]:
-    """Return the lines of a text; all but the first begin with `below`."""
+    """Return the lines of a text. All lines except the first begin with `below`."""
     return textwrap.wrap(
         printable(text), columns, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
     )
 
 
-# Lines with a style each, on a terminal or in a pipe. Colours only on a terminal, and not under NO_COLOR.
+# Styled lines, for a terminal or a pipe. Colours appear only on a terminal, and not under NO_COLOR.
 
 
 class Line(NamedTuple):
-    """One escaped line, and its style in rich's words."""
+    """An escaped line, and its style in rich's words."""
 
     text: str
     style: str = ""
@@ -67,8 +67,8 @@ def show(stream: TextIO, lines: Iterable[Line]) -> None:
 
 # Rows in columns that fit a terminal, as plain lines.
 #
-# Every cell is escaped, and one line before it is wrapped. To fit into `columns`, the widest shrinkable
-# columns wrap, each down to its least width.
+# Every cell is escaped, and is a single line before it is wrapped. To fit into `columns`, the widest columns
+# that may shrink are wrapped, each down to its least width.
 
 COLUMNS = 80  # characters of a line by default
 GAP = 2  # blanks between two columns
@@ -79,13 +79,13 @@ class TextColumn(NamedTuple):
 
     title: str
     right: bool = False
-    least: int = 0  # the least width when wrapped; 0: never wrapped
+    least: int = 0  # the least width when wrapped; 0: the column is never wrapped
 
 
 def lines(
     titles: Sequence[TextColumn], rows: Sequence[Sequence[str]], *, columns: int = COLUMNS, indent: int = 0
 ) -> list[list[str]]:
-    """Return the title's lines, then those of each row. Empty columns are left out."""
+    """Return the title's lines, then the lines of each row. Empty columns are left out."""
     shown = [[printable(cell) for cell in row] for row in rows]
     kept = [index for index in range(len(titles)) if any(row[index] for row in shown)]
     head = [titles[index] for index in kept]
@@ -124,24 +124,24 @@ def _wrapped(head: Sequence[TextColumn], row: Sequence[str], widths: Sequence[in
     return lines
 
 
-# The results of checks as a table: verdict, what was checked, what was found; then what is wanted and what
-# to do.
+# The results of checks as a table: verdict, subject and finding, then the wanted value and a remedy.
 #
-# Every text is escaped. Plain text has at most COLUMNS columns, but for long paths or commands. Colours
+# Every text is escaped. Plain text has at most COLUMNS columns, except for long paths or commands. Colours
 # appear only on a terminal, and not under NO_COLOR.
 
-MOST_ABOUT = 34  # columns for what was checked; longer texts wrap
+MOST_ABOUT = 34  # most columns for the subject of a check; longer texts wrap
 VERDICT = max(map(len, VERDICTS)) + 2
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "stop": "bold red"}
 
 
 def plain_checks(title: str, results: Sequence[CheckResult], columns: int = COLUMNS) -> str:
-    """Return the table as lines; ends in a line feed."""
+    """Return the table as plain text, which ends in a line feed."""
     return "".join(f"{start}{rest}".rstrip() + "\n" for start, rest, _ in _lines(title, results, columns))
 
 
 def show_checks(stream: TextIO, title: str, results: Sequence[CheckResult]) -> None:
-    """Write the table, on a terminal in its width and with colours, else plain. Raises OSError."""
+    """Write the table, on a terminal in the terminal's width and with colours, else as plain text. Raises
+    OSError."""
     if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         stream.write(plain_checks(title, results))
         return
@@ -154,7 +154,7 @@ def show_checks(stream: TextIO, title: str, results: Sequence[CheckResult]) -> N
 
 
 def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator[tuple[str, str, str]]:
-    """Yield (start, rest, style of the start) of each line."""
+    """Yield (start of the line, its rest, style of the start) for each line."""
     about = min(MOST_ABOUT, max([len("LOOKED AT"), *(len(printable(result.about)) for result in results)]))
     room = columns - 4 - VERDICT - about
     yield printable(title), "", "bold"

@@ -1,8 +1,8 @@
 """The views of a running command: a live display, plain lines, JSON lines, or nothing.
 
-A view is a Sink: it never raises (a broken stream silences it), and any thread may call it. After `close()`
-the terminal is as it was. Names from a source are escaped. Colours appear only on a terminal, and not under
-NO_COLOR.
+A view is a Sink: it never raises, and any thread may call it. If its stream breaks, it writes nothing more.
+After `close()` the terminal is in its former state. Names from a source are escaped. Colours appear only on a
+terminal, and not under NO_COLOR.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = ("auto", "rich", "lines", "json", "off")
 
 
 class View(Protocol):
-    """A sink that has an end, and prints lines beside the events."""
+    """A sink that can be closed, and prints lines beside the events."""
 
     def __call__(self, event: Event) -> None: ...
 
@@ -33,8 +33,8 @@ class View(Protocol):
 
 
 def open_view(kind: str, stream: TextIO, datasets: Sequence[str] = ()) -> View:
-    """Open the view of this kind (one of KINDS); `auto` is `rich` on a capable terminal, else `lines`. For
-    several datasets `rich` is a table with a line for each."""
+    """Open the view of this kind (one of KINDS). `auto` means `rich` on a capable terminal, else `lines`. For
+    several datasets, `rich` is a table with a line for each dataset."""
     if kind == "auto":
         kind = "rich" if _is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" else "lines"
     if kind == "rich":
