@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 #     releases/.removed-<release>-<nonce>       the release, without its name: nobody sees half of it
 #     runs/.removed-<run>-<nonce>               the state of its run
 #
-# The staging of a run that did not end, and the run's state, are renamed likewise, but without a mark, since
-# nobody reads them. Under the dataset's lock a release is marked and renamed, then its run's state is
+# The staging of a run that did not end, and the run's state, are renamed in the same way, but without a mark,
+# since nobody reads them. Under the dataset's lock a release is marked and renamed, then its run's state is
 # renamed. The history gets a line, audits and verdict are removed, and last the mark. The files are removed
 # without that lock, so that a run need not wait.
 #

@@ -1,4 +1,4 @@
-"""The live displays on a terminal: for one dataset's steps, and for a run of several datasets, by line."""
+"""The live displays on a terminal: for one dataset's steps, and for a run of several datasets."""
 
 from __future__ import annotations
 

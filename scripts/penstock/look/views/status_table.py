@@ -6,8 +6,8 @@ that needs a person, or waits, come its cause and a remedy.
 
 | mark | the state |
 |------|-----------|
-| `!`  | failed, stopped, or a reader is refused the release |
-| `?`  | nothing is published and nothing is under way, or the state is not known |
+| `!`  | failed, stopped, or readers may not read the release |
+| `?`  | nothing is published and no run is working, or the state is unknown |
 | `~`  | a run is at work, or waits |
 |      | published |
 """
