@@ -34,7 +34,6 @@ def program() -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     from penstock.cli import argument_parser, command_table
-    from penstock.cli import argument_parser as parsers
 
     resources.collect_garbage_rarely()
     words = argument_parser.with_help(sys.argv[1:] if arguments is None else arguments)
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.called_as("penstock")
         output.say(refusal)
         return _refused(words, 2)
-    parser = parsers.build()
+    parser = argument_parser.build()
     try:
         if option := argument_parser.before_command(words):
             argument_parser.refuse(parser, [option])

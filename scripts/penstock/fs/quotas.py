@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Quotas: what a user, group or project uses and may use, whose quotas a run's files count against, and
 # whether they suffice.
 #
-# `kernel_quotas` queries the kernel, `store_checks` the commands of file systems that count themselves.
+# This module queries the kernel, `store_checks` the commands of file systems that count themselves.
 
 Scope = Literal["user", "group", "project", "folder"]
 

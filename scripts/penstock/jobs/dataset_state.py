@@ -160,6 +160,7 @@ SILENT = PATIENCE
 
 
 UNKNOWN = "unknown"
+ENDED = ("failed", "stopped")  # states of a run that nobody works on, before its end
 _WELL = (gate.PUBLISHED, gate.NOTHING)
 
 

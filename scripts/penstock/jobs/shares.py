@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.core.errors import FailedError
 from penstock.core.human import printable
 from penstock.dataset import holder as holders
-from penstock.dataset import holder as processes
 from penstock.fs import clock as file_clock
 from penstock.fs import small_files
 from penstock.host.pacing import clock, spending
@@ -69,7 +68,7 @@ class Share:
         self,
         folder: Path,
         digits: str,
-        who: processes.Holder,
+        who: holders.Holder,
         wanted: Callable[[], Post] | None = None,
         *,
         lowers: bool = True,
@@ -172,7 +171,7 @@ class Hold(Share):
         self,
         folder: Path,
         digits: str,
-        who: processes.Holder,
+        who: holders.Holder,
         *,
         rate: Callable[[], float],
         per_process: float | None = None,
@@ -298,7 +297,7 @@ def look(path: Path) -> list[HolderShare]:
 
 def _who(path: Path) -> str:
     with contextlib.suppress(OSError):
-        if holder := processes.parse(small_files.read(path, LONGEST)):
+        if holder := holders.parse(small_files.read(path, LONGEST)):
             return printable(holder.describe())
     return "not known: it has just begun, or ended, or cannot be read"
 

@@ -34,7 +34,6 @@ from penstock.jobs.run_cleanup import drop_stale
 from penstock.jobs.target_room import TargetStores
 from penstock.look.views import summary
 from penstock.run import adopted_tree, plan_checks, previous_release
-from penstock.run import previous_release as bases
 from penstock.run.adopted_tree import AdoptedRows
 from penstock.run.plan_checks import ArchivedObjects, SourceRecall, SparseFiles
 from penstock.run.previous_release import (
@@ -128,7 +127,7 @@ class _Planner:
     def __init__(self, context: Context, run: Run, gid: int | None) -> None:
         self.context, self.run, self.info, self.folder, self.gid = context, run, run.info, run.folder, gid
         self.dataset, self.plan = run.config.dataset, run.config.plan
-        self.base = bases.none("")
+        self.base = previous_release.none("")
         self.over: TakeOver | AdoptedRows = TakeOver((), run, proven=False)
         self.rules = ReuseRules({}, 0, True, False)
         self.renamed = RenamedRows(self.rules)
@@ -268,18 +267,18 @@ def _plan(context: Context, run: Run) -> None:
         context.emit(said(info.dataset, STEP, text=sentence(result)))
     mark = documents.read_adopted_tree(run.folder)
     if mark is not None:
-        planner.base = bases.none(f"the tree {mark.tree} is adopted")
+        planner.base = previous_release.none(f"the tree {mark.tree} is adopted")
         planner.over = AdoptedRows(mark, run, reflinks=tried.reflinks)
     else:
-        planner.base = bases.find(run, tried, copy_unchanged=context.copy_unchanged)
+        planner.base = previous_release.find(run, tried, copy_unchanged=context.copy_unchanged)
     if mark is None and planner.plan.reuse != NONE:
         stagings = run_cleanup.find(context, run)
         distrust = bool(run_store.replaced(layout))
         planner.over = TakeOver(stagings, run, proven=planner.require, distrust=distrust)
     try:
         totals = planner.count()
-    except bases.UnreadableError as error:
-        planner.base = bases.none(str(error))
+    except previous_release.UnreadableError as error:
+        planner.base = previous_release.none(str(error))
         totals = planner.count()
     plan_checks.refuse_doubling(context, run, planner.base, totals)
     stores = planner.stores
@@ -370,7 +369,7 @@ def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> No
             context.emit(events.Warned(info.dataset, STEP, text=sentence(result)))
 
 
-def _reuse_sentence(base: bases.BaseRelease, totals: Totals, link_cost: str) -> str:
+def _reuse_sentence(base: previous_release.BaseRelease, totals: Totals, link_cost: str) -> str:
     if base.release is None:
         return f"everything is copied: {base.why}"
     linked = "are linked" + (f" (calls on a linked file take here: {link_cost})" if link_cost else "")

@@ -92,6 +92,7 @@ _SAID = ("dataset", "state", "why", "to_do", "work", "pinned")
 def render(results: Sequence[StatusResult]) -> list[Line]:
     from penstock.core.audit_documents import AuditShown
     from penstock.core.human import TEXT, brief
+    from penstock.jobs.dataset_state import ENDED
     from penstock.look.views import result_texts, text_layout
     from penstock.look.views.text_layout import Line
 
@@ -107,7 +108,7 @@ def render(results: Sequence[StatusResult]) -> list[Line]:
         fields |= {"step": work.get("step"), "copy": work.get("copy"), "verify": work.get("verify")}
         fields |= {key: value for key, value in result.items() if key not in _SAID}
         if (release := result.get("release")) and release not in result.get("releases", ()):
-            ended = work.get("state") in ("failed", "stopped")
+            ended = work.get("state") in ENDED
             fields["release"] = f"{release}, {'not published' if ended else 'being made'}"
         for key, value in fields.items():
             if value not in (None, "", [], {}):
@@ -127,6 +128,8 @@ def _state(work: Mapping[str, Any]) -> str:
     """Render a state: `published`, `damaged: manifest.parquet is missing`, `copying 42.1 %, 341 MiB read
     back`, `stopped by SIGINT in copy, 42.1 % done, at 2026-11-26T02:14:00Z`, `failed at 2026-11-26T02:14:00Z:
     copy: no space is left (exit 6)`."""
+    from penstock.jobs.dataset_state import ENDED
+
     state, why = str(work["state"]), work.get("why", "")
     state = "HELD" if state == "held" else state
     step, percent = str(work.get("step", "")), work.get("percent")
@@ -136,7 +139,7 @@ def _state(work: Mapping[str, Any]) -> str:
         return (
             f"{state} by {work['signal']}{within}{f', {percent} % done' if percent is not None else ''},{at}"
         )
-    text = f"{state}{at}" if state in ("failed", "stopped") else state
+    text = f"{state}{at}" if state in ENDED else state
     if percent is not None and state in ("copying", "verifying"):
         text += f" {percent} %"
     if state == "copying" and (verify := work.get("verify")) and verify["bytes"]:

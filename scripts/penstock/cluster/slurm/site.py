@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm import core_settings, facts, probe_job
+from penstock.cluster.slurm import core_settings, probe_job
 from penstock.cluster.slurm import facts as placement
 from penstock.cluster.slurm.client import advice
 from penstock.cluster.slurm.command_line import SlurmCommands
@@ -160,7 +160,7 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
 
 def able(slurm: SlurmCommands, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes that a job with these options may use."""
-    return facts.able(options, nodes, facts.default(slurm.partitions()))
+    return placement.able(options, nodes, placement.default(slurm.partitions()))
 
 
 def _probed(options: JobOptions, able_nodes: Sequence[Node]) -> list[str]:
@@ -230,7 +230,7 @@ def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Seq
 def known(options: JobOptions) -> bool:
     """Return whether `able` is exact. With a reservation, or a constraint of several features, the job may
     have fewer nodes."""
-    plain = options.constraint is None or facts.PLAIN.fullmatch(options.constraint) is not None
+    plain = options.constraint is None or placement.PLAIN.fullmatch(options.constraint) is not None
     return options.reservation is None and plain
 
 

@@ -14,12 +14,14 @@ that needs a person, or waits, come its cause and a remedy.
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.core import human
 from penstock.core.human import SECOND, TEXT, brief, nanoseconds, printable
 from penstock.dataset import gate
+from penstock.jobs.dataset_state import ENDED, UNKNOWN
 from penstock.look.views import text_layout
 from penstock.look.views.text_layout import Line, TextColumn
 
@@ -36,7 +38,6 @@ KINDS = {
     WELL: ("well", "well"),
 }
 REFUSED = (*gate.BAD, gate.OLDER, gate.NEWER, gate.UNREADABLE)
-ENDED = ("failed", "stopped")
 INDENT = 11  # blank columns before a cause
 _COLUMNS = (
     TextColumn("  DATASET", least=18),
@@ -58,15 +59,17 @@ def render(
 ) -> list[Line]:
     """The lines of `penstock status`. `free`: bytes that this account may still write below `root`; None:
     unknown. `now`: seconds since the epoch, from which ages are counted."""
-    order = sorted(results, key=lambda result: list(KINDS).index(mark(result)))
-    head, *blocks = text_layout.lines(_COLUMNS, [_cells(result, now) for result in order], columns=columns)
+    rows = sorted(((mark(result), result) for result in results), key=lambda row: list(KINDS).index(row[0]))
+    cells = [_cells(kind, result, now) for kind, result in rows]
+    head, *blocks = text_layout.lines(_COLUMNS, cells, columns=columns)
     room = f"   {human.size(free)} free" if free is not None else ""
     lines = [Line(f"{printable(root)}   {datetime.fromtimestamp(now, UTC):%a %d %b %H:%M}Z{room}"), Line("")]
     lines += [Line(text, "bold") for text in head]
-    for result, block in zip(order, blocks, strict=True):
-        lines += [Line(text, _STYLES.get(mark(result), "")) for text in block]
+    for (kind, result), block in zip(rows, blocks, strict=True):
+        lines += [Line(text, _STYLES.get(kind, "")) for text in block]
         lines += [Line(text) for text in _below(result, columns)]
-    return [*lines, Line(""), *(Line(text, "bold") for text in _closing(results, columns))]
+    counts = Counter(kind for kind, _ in rows)
+    return [*lines, Line(""), *(Line(text, "bold") for text in _closing(results, counts, columns))]
 
 
 def mark(result: StatusResult) -> str:
@@ -74,12 +77,12 @@ def mark(result: StatusResult) -> str:
     state, work = result["state"], result.get("work", {}).get("state", "")
     if {state, work}.intersection(REFUSED) or state in ENDED:
         return NEEDS
-    if state in (gate.NOTHING, "unknown"):
+    if state in (gate.NOTHING, UNKNOWN):
         return DOUBT
     return WELL if state == gate.PUBLISHED else WORKS
 
 
-def _cells(result: StatusResult, now: float) -> list[str]:
+def _cells(kind: str, result: StatusResult, now: float) -> list[str]:
     current, staged = result.get("current"), result.get("release")
     release = current or (f"({staged})" if staged else "")
     audit = result.get("last_audit")
@@ -87,7 +90,7 @@ def _cells(result: StatusResult, now: float) -> list[str]:
     work = result.get("work", {}).get("copy")
     size = result.get("bytes", work["of_bytes"] if work else None)
     return [
-        f"{mark(result)} {result['dataset']}",
+        f"{kind} {result['dataset']}",
         _state(result, now),
         brief(release, 30) or human.UNKNOWN,
         human.UNKNOWN if size is None else human.size(size),
@@ -101,13 +104,12 @@ def _state(result: StatusResult, now: float) -> str:
     work: Mapping[str, Any] = result.get("work", {})
     state = result["state"]
     if state == gate.PUBLISHED:
-        notes = [
-            "",
-            *(["rolled back"] if result.get("release", "") not in ("", result.get("current")) else []),
-        ]
+        notes = [state]
+        if result.get("release", "") not in ("", result.get("current")):
+            notes.append("rolled back")
         if pinned := result.get("pinned", 0):
             notes.append(human.counted(pinned, "pin"))
-        return state + ", ".join(notes)
+        return ", ".join(notes)
     if state in ENDED and "at" in work:
         return f"{state} {_age(work['at'], now)} ago"
     if "percent" in work and work.get("state") == state:
@@ -151,10 +153,13 @@ def _cause(why: str, work: Mapping[str, Any]) -> str:
     return f"{why} ({', '.join(about)})" if about else why
 
 
-def _closing(results: Sequence[StatusResult], columns: int) -> list[str]:
+def _closing(results: Sequence[StatusResult], counts: Mapping[str, int], columns: int) -> list[str]:
     """The closing lines: `12 datasets: 2 need you, 3 under way, 7 well`, and the root's HOLD and PAUSE."""
-    counts = {kind: sum(mark(result) == kind for result in results) for kind in KINDS}
-    phrases = [f"{human.count(n)} {KINDS[kind][n > 1]}" for kind, n in counts.items() if n]
+    phrases = [
+        f"{human.count(counts[kind])} {words[counts[kind] > 1]}"
+        for kind, words in KINDS.items()
+        if counts.get(kind)
+    ]
     lines = text_layout.wrapped(f"{human.counted(len(results), 'dataset')}: {', '.join(phrases)}", columns)
     for key in ("pause", "hold"):
         text = next((str(result[key]) for result in results if result.get(key)), "")
