@@ -12,7 +12,7 @@
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make pyslurm   pyslurm for this machine's SLURM, where it fits, for the tests: below .suites
 # make lint    formatting, lint, types, import layers, workflow
-# make docs    write docs/configuration.md, the schema and the manual page anew, from settings and parser
+# make docs    write generated pages, the schema and the manual page anew, and the documentation as a site: dist/site
 # make wheel   dist/penstock-*.whl, the same bytes from the same files
 # make wheels  dist/wheels: penstock and each locked package, to be installed without a network (docs/install.md)
 # make bench   side by side with other tools, on this machine (benchmarks/)
@@ -138,6 +138,8 @@ docs: venv-dev
 	@$(BIN)/python docs/schema.py
 	@$(BIN)/python docs/man_page.py
 	@$(BIN)/python docs/file_systems.py
+	@$(BIN)/python docs/drawings.py
+	@$(BIN)/python docs/website.py $(DIST)/site
 
 # Everybody may read what they hold, and their files' dates are the first that a zip file can state.
 PACK = umask 022; export SOURCE_DATE_EPOCH=315532800; $(PIP) wheel --no-build-isolation

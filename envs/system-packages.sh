@@ -12,7 +12,7 @@ declare -A package=(
     [linux.uml]=user-mode-linux [ssh-keygen]=openssh-client [vsftpd]=vsftpd
     [zsh]=zsh [fish]=fish [man]=man-db [mandoc]=mandoc [fio]=fio
     [apache2]=apache2 [nginx]=nginx-light [caddy]=caddy [lighttpd]=lighttpd
-    [promtool]=prometheus
+    [promtool]=prometheus [chromium]=chromium
     [pipx]=pipx [podman]=podman [runc]=runc [debootstrap]=debootstrap
 )
 
