@@ -83,8 +83,8 @@ def require_source(source: str) -> None:
 
 
 def _nearest_name(path: Path) -> str:
-    """Return `; did you mean photos?` with the name beside the first missing folder of `path` that is most
-    like it, or "" if no name is like it."""
+    """Return `; did you mean photos?`, with an existing name that is like the first missing folder of `path`.
+    Return "" if no name is like it."""
     try:
         above = nearest(path)
         with os.scandir(above) as entries:

@@ -1,5 +1,5 @@
-"""Checks what a run needs besides the target: the sources and the evidence that they must give, the signing
-key, the folder for the bandwidth cap, the bounds in the site's file, and Python libraries.
+"""Checks what a run needs besides the target. It needs the sources and the evidence that they must give, the
+signing key, the folder for the bandwidth cap, and Python libraries. Also shows the site's bounds.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Checks the target: its folders, file system, free space and lock, its mount, the owner's quotas, and its
-servers, about which the vendor's client and commands report. Also checks the mounts of sources.
+servers. The vendor's client and commands report on servers. Also checks the mounts of sources.
 """
 
 from __future__ import annotations
