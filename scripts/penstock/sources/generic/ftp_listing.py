@@ -14,7 +14,7 @@ ITSELF = (".", "..")  # names by which a folder lists itself and its parent
 
 
 class FtpEntry(NamedTuple):
-    """One name of a folder. `kind` is FILE, FOLDER, LINK, or the server's word for anything else."""
+    """One entry of a folder. `kind` is FILE, FOLDER, LINK, or the server's word for anything else."""
 
     name: str
     kind: str

@@ -28,7 +28,7 @@ class Endpoint:
     reach: Reach = field(default_factory=Reach)
     ca_bundle: str | None = None  # a file or folder of certificate authorities; None: the system's
     proxy: tuple[str, int] | None = None  # host and port; None: the server is reached directly
-    proxy_authorization: str = ""  # the value of the header Proxy-Authorization; "": none is sent
+    proxy_authorization: str = ""  # the value of the header Proxy-Authorization; "" if none is sent
 
     @property
     def url(self) -> str:

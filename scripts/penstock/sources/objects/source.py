@@ -92,7 +92,7 @@ class ObjectSource(Source, Generic[C, K]):
     """
 
     PAGE: ClassVar[int] = 1000  # objects requested for a page
-    # the number of objects to list whose keys begin with a name, so that the object of that name is included
+    # A listing of this many objects whose keys begin with a name includes the object of that name.
     NEAR: ClassVar[int] = 1
     # the hint for a source that cannot be listed
     CHECK: ClassVar[str] = "check the bucket's name and the credentials"
