@@ -32,8 +32,8 @@ def may_be_split(url: str, token: str) -> bool:
 
 
 def same_bytes(url: str, token: str) -> bool:
-    """Return whether an equal token means equal bytes. This holds for the token of a folder's file (size,
-    times, inode) and for a strong etag, but not for a weak etag or a date."""
+    """Return whether an equal token means equal bytes. This holds for a folder's files (size, times, inode)
+    and for strong etags, but not for weak etags or dates."""
     return bool(token) if of_url(url) is FOLDER else pinned(url, token)
 
 

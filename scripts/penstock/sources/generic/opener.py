@@ -151,8 +151,7 @@ def _status(error: BaseException) -> int:
     if isinstance(answer, dict):  # of botocore's error, which is the cause of s3fs's
         stated = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     else:
-        # Errors of aiohttp have `status`, of gcsfs `code`; those of requests, httpx and Azure have the
-        # answer.
+        # Errors of aiohttp have `status`, of gcsfs `code`; requests, httpx and Azure have the answer.
         stated = getattr(error, "status", None) or getattr(error, "code", None)
         stated = stated or getattr(answer, "status_code", None)
     return stated if isinstance(stated, int) else 0
