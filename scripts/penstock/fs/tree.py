@@ -1,5 +1,5 @@
-"""A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits: one
-folder's content as columns, calls that use threads where they wait, and the walk down.
+"""A folder tree in canonical order, by descriptors, fast on a local disk and on a file system whose calls
+wait for servers: a folder's content as columns, threads for calls that wait, and the walk down the tree.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     StatAnswer = os.stat_result | OSError
 
 
-# Many calls to a file system: one after another where each takes a microsecond, by threads where they wait.
+# Many calls to a file system, one after another if each takes a microsecond, or in threads if they wait.
 #
-# Threads cost more than a call that answers at once, and pay where each call waits for a server. `Calls`
-# times the first few calls and uses threads only if they wait.
+# Threads cost more than a call that returns at once, but are useful if each call waits for a server. `Calls`
+# times the first few calls and uses threads only if these wait.
 
 WAITS = 1e-4  # seconds: calls wait if the fastest of the last LOOKS calls took longer
 LOOKS = 8  # calls that are timed before the decision, and remembered
-THREADS = 32  # threads of a `Calls`: most wait for a server, so there may be more than CPUs
+THREADS = 32  # threads of a `Calls`; may exceed the CPUs, since most threads wait for a server
 GROUP = 16  # calls that a thread makes at a time
 
 
 class Calls:
-    """Decides whether calls wait, and owns the threads for them. For one thread; to be closed. Once True,
-    `waits` stays True."""
+    """Decides whether calls wait, and owns the threads for them. For a single thread; must be closed. Once
+    `waits` is True, it stays True."""
 
     def __init__(self) -> None:
         self.waits = False
@@ -53,9 +53,9 @@ class Calls:
             self.waits = True
 
     def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
-        """Apply `do` to all items, some at a time; return its answers in order. Several threads may call `do`
-        at once, also with no items. Raises what `do` raises, while other threads go on until `close`; OSError
-        where no thread can be started."""
+        """Apply `do` to all items, some at a time, and return its answers in order. Several threads may call
+        `do` at once, also with no items. Raises the errors of `do`, while other threads continue until
+        `close`, or OSError if no thread can be started."""
         if self.waits:
             groups = [self.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
             return [answer for group in groups for answer in group.result()]
@@ -68,8 +68,7 @@ class Calls:
         return answers + (self.each(do, rest) if self.waits and rest else do(rest))
 
     def submit(self, do: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
-        """Have a thread do it, even where calls do not wait. Raises OSError where no thread can be
-        started."""
+        """Call `do` in a thread, even if calls do not wait. Raises OSError if no thread can be started."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -80,7 +79,7 @@ class Calls:
             raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)} ({error})") from None
 
     def close(self) -> None:
-        """Wait for calls under way, drop those that did not begin, end the threads."""
+        """Wait for calls under way, drop calls that did not begin, and end the threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -93,11 +92,11 @@ class Calls:
 
 # A folder's content: its names in order, and the lstat of its files, as columns.
 #
-# Columns are cheaper than many objects to pass between processes, and to work on. Few imports, so that scouts
-# (`readahead_process`) start fast.
+# Columns are cheaper than many objects to pass between processes, and to process. There are few imports, so
+# that scouts (`readahead_process`) start fast.
 
-# Kinds by the folder that holds a name. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN:
-# names are missing, since listing the folder ended early.
+# Kinds of a folder's names. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN: names are
+# missing, since listing the folder ended early.
 FILE, BELOW, LINK, OTHER, BROKEN = range(5)
 
 # an lstat, in the order of the columns of `Looked`
@@ -129,12 +128,12 @@ class Looked(NamedTuple):
     uid: list[int]
     gid: list[int]
     device: list[int]
-    blocks: list[int]  # allocated, of 512 bytes
-    errors: dict[int, int]  # index to errno of failed lstats; their columns hold zeros
+    blocks: list[int]  # numbers of allocated blocks of 512 bytes
+    errors: dict[int, int]  # errno of each failed lstat, by index; its columns have zeros
 
 
 def look(fd: int, names: Sequence[str]) -> list[StatAnswer]:
-    """lstat each name of a folder; return the result or the error of each."""
+    """Call lstat for each name in a folder, and return the results or errors."""
     answers: list[StatAnswer] = []
     stat, add = os.stat, answers.append
     for name in names:
@@ -180,14 +179,14 @@ def sliced(looked: Looked, start: int, stop: int) -> Looked:
 
 
 def failed(number: int) -> OSError:
-    """Make the error of this errno."""
+    """Return the error for this errno."""
     return OSError(number, os.strerror(number))
 
 
 def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
-    """Return a folder's names in canonical order, the kind of each, and the error that ended the listing
-    early, if any. The order is that of the bytes of the paths at and below a name: a folder's name ends in a
-    slash."""
+    """Return a folder's names in canonical order, the kind of each name, and the error that ended the listing
+    early, if any. The order is that of the paths' bytes, so a folder's name counts with a slash at its
+    end."""
     keyed: list[tuple[str, str, int]] = []
     add = keyed.append
     error: OSError | None = None
