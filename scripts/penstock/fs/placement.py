@@ -45,8 +45,7 @@ _BITS = 4  # number of leading bits of a size that determine its class
 
 
 class SizeClasses:
-    """Files counted by classes of size. Needs memory for some hundred classes, however many files there
-    are."""
+    """Files counted by classes of size. Needs memory for some hundred classes, for any number of files."""
 
     def __init__(self, sizes: Iterable[int] = ()) -> None:
         self._counts: defaultdict[int, int] = defaultdict(int)

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 # The only reader for files that another account may have put on the target: documents, tables, journals.
 #
-# | what stands there                           | read                                          |
+# | the path leads to                           | result                                        |
 # |---------------------------------------------|-----------------------------------------------|
 # | a plain file of up to `most` bytes          | its bytes                                     |
-# | a larger or a growing one                   | nothing: NotPlainError, at once               |
-# | a link, FIFO, socket, device or folder      | nothing: NotPlainError, at once               |
-# | nothing; what this account may not read     | nothing: the kernel's OSError                 |
+# | a larger or a growing plain file            | NotPlainError, at once                        |
+# | a link, FIFO, socket, device or folder      | NotPlainError, at once                        |
+# | nothing, or an unreadable file              | the kernel's OSError                          |
 #
 # Opening never waits. A FIFO would block its reader until somebody writes, even despite SIGTERM. No link is
 # followed, so no name leads to an endless device. The exception is BeeGFS's link in place of a hard link
@@ -97,7 +97,7 @@ def checked(fd: int, path: str | os.PathLike[str] = "") -> int:
 
 
 def _unfinished(path: Path) -> int:
-    """Open the unfinished file that a document's link leads to; -1 without such a link."""
+    """Open the unfinished file that a document's link leads to; return -1 if there is no such link."""
     with contextlib.suppress(OSError):
         name = os.path.basename(os.readlink(path))
         if UNFINISHED.fullmatch(name):
@@ -144,8 +144,7 @@ def backwards(text: bytes) -> Iterator[bytes]:
 
 
 def lines(file: BufferedReader) -> Iterator[bytes]:
-    """Iterate over a file's lines. No writer makes a line of more than `LINE` bytes, which comes in
-    pieces."""
+    """Iterate over a file's lines. A line of more than `LINE` bytes (no writer makes any) comes in pieces."""
     return iter(partial(file.readline, LINE), b"")
 
 
@@ -282,7 +281,7 @@ def is_file(path: Path) -> bool:
     |--------------------------------------------------------|-----------|
     | a device, a FIFO, a socket: `/dev/null`                | no        |
     | a stream of a process: `/dev/stdout`, `/dev/fd/3`      | no        |
-    | anything else, and what is not there                   | yes       |
+    | anything else, or nothing                              | yes       |
 
     A rename onto a device's name would replace the device for every process of the machine.
     """
@@ -317,13 +316,13 @@ _BEGINNING = 4096  # bytes of a file that are compared with its expected beginni
 def refuse_another(path: Path, own: Own) -> None:
     """Raise ConfigError if penstock would replace, or append to, a file that it did not write.
 
-    | at the path                                              |         |
+    | at the path is                                           | refused |
     |----------------------------------------------------------|---------|
-    | nothing; a folder; a device or a stream (`is_file`)      |         |
-    | an empty file, or one that begins as `own` does          |         |
-    | a link to one                                            |         |
-    | a link that leads nowhere                                | refused |
-    | another file, or one that cannot be read                 | refused |
+    | nothing, a folder, a device or a stream (`is_file`)      | no      |
+    | an empty file, or a file with the beginning of `own`     | no      |
+    | a link to any of these                                   | no      |
+    | a link that leads nowhere                                | yes     |
+    | another file, or a file that cannot be read              | yes     |
     """
     if not is_file(path):
         return
@@ -385,7 +384,7 @@ def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
         _write_new(temporary, content, mode)
         give_name(temporary, path)
     except FileExistsError:
-        # NFS also reports this when its first answer was lost.
+        # NFS also reports this if the server's first answer was lost.
         try:
             if read(path) != content:
                 return False
@@ -395,7 +394,7 @@ def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
         if error.errno not in NO_LINKS:
             raise
         try:
-            # Never by a rename: after a long halt that could replace another process's newer file.
+            # Without a rename, since after a long halt that could replace another process's newer file.
             _write_new(path, content, mode)
         except FileExistsError:
             return False
@@ -420,12 +419,12 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
-    """Write canonical JSON by `write_file`: sorted keys, a line feed at the end."""
+    """Write canonical JSON (sorted keys, a line feed at the end) with `write_file`."""
     write_file(path, _json(value), mode=mode)
 
 
 def write_result(path: Path, value: Any) -> None:
-    """Write a receipt by `output`: canonical JSON that everybody may read."""
+    """Write a receipt, canonical JSON that everybody may read, with `output`."""
     with output(path, RECEIPT) as file:
         file.stream.write(_json(value))
         file.close()
@@ -436,7 +435,7 @@ def _json(value: Any) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a file of `write_json`. Raises FileNotFoundError, ValueError."""
+    """Read a file that `write_json` wrote. Raises FileNotFoundError, ValueError."""
     return typed_json.bounded_loads(read(path))
 
 

@@ -29,8 +29,8 @@ Reachability = Literal["online", "probably-offline", "offline", "inactive", "unk
 Consistency = Literal["good", "needs-resync", "resyncing", "bad", "unknown"]
 
 
-# Where a file's data is: here; behind a tier that reads it back by itself, at a cost; or elsewhere, with only
-# a stub here.
+# Where a file's data is. `local`: in the file system. `tiered`: in a tier from which a read fetches it, at a
+# cost. `offline`: elsewhere, with only a stub in the file system.
 DataPlace = Literal["local", "tiered", "offline"]
 
 
@@ -38,8 +38,8 @@ class DataState(NamedTuple):
     """Where the data of a file is."""
 
     place: DataPlace
-    why: str = ""  # in words; "" for `local`
-    # Only a guess, since the file has a size and no blocks. A file of zeros can look the same.
+    why: str = ""  # readable reason; "" for `local`
+    # whether the place is only guessed, from a size without blocks; a file of zeros can look the same
     hinted: bool = False
 
 
@@ -115,7 +115,7 @@ class FillRules(NamedTuple):
     # inodes of a folder: on a metadata target of BeeGFS it is two folders and two files (doc.beegfs.io)
     folder_inodes: int = 4
     objects: str = "chunk files"  # name for the parts of a file on its storage targets
-    quota_counts: str = "chunk files"  # things that quotas count; if not `objects`: files and folders
+    quota_counts: str = "chunk files"  # things that quotas count: `objects`, or else files and folders
 
 
 # Why a query got no answer: the management service was not reached, or this account may not read the secret
@@ -194,23 +194,23 @@ class StoreStatus(NamedTuple):
 
 # Whether the servers and targets of a file system are in order, judging by its commands' reports.
 #
-# | what                          | seen                            | verdict                             |
+# | subject                       | finding                         | verdict                             |
 # |-------------------------------|---------------------------------|-------------------------------------|
 # | storage or metadata server    | not reached from this machine   | stop, with its name                 |
-# | management server             | not reached, or commands say so | warning, with the time that is left;|
-# |                               |                                 | stop where calls wait for it        |
+# | management server             | not reached by this machine or  | stop if calls wait for it, or else  |
+# |                               | by the commands                 | warning with the time that is left  |
 # | target that new files can get | offline, probably offline, bad  | stop, with its number               |
 # |                               | in capacity pool `emergency`    | stop                                |
 # |                               | needs resync, or resyncing      | warning                             |
 # |                               | online, gave no figures         | warning                             |
 # |                               | in capacity pool `low`          | warning                             |
 # |                               | inactive, or takes no new files | warning                             |
-# | target of another pool        | any of these                    | note                                |
-# | pool of the folder's pattern  | no target is known to be in it  | warning; note where no target's     |
-# |                               |                                 | pool is known. All are looked at    |
-# | a question that got no answer |                                 | note, with the command's own words  |
-# |                               | for want of the secret          | one note for all of them            |
-# | nothing of these              |                                 | ok: how many were looked at         |
+# | target of another pool        | any problem of a target above   | note                                |
+# | pool of the folder's pattern  | no target is known to be in it, | warning, or note if no target's     |
+# |                               | so all targets are checked      | pool is known                       |
+# | query without an answer       | the command failed              | note, with the command's message    |
+# |                               | the secret could not be read    | a single note for all such queries  |
+# | everything                    | no problem                      | ok, with the numbers of targets     |
 
 # Default of `sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients: seconds without the management
 # service after which targets count as offline. 180 if data is mirrored.
