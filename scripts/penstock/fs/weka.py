@@ -225,8 +225,7 @@ def _limit(row: Mapping[str, Any], name: str) -> int | None:
 
 
 def judge_cluster(cluster: WekaCluster | None, file_system: FileSystem | None) -> list[CheckResult]:
-    """Return the problems. If all are only notes, a result on active parts follows. [] if both are
-    unknown."""
+    """Return the problems, with a result on active parts if all are notes. Returns [] if both are unknown."""
     results = [*_file_system(file_system)]
     if cluster is not None:
         troubles = list(_cluster(cluster))
