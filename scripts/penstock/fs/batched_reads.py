@@ -1,5 +1,5 @@
-"""Reads small files together past the caches: opens them one by one, then reads all with a single submission
-of Linux AIO, which Python does not offer, and a single wait.
+"""Reads small files together past the caches. It opens them one by one, and then reads all files with a
+single submission and a single wait. Python does not offer this call of Linux AIO.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Reads:
 #
 # If small files are read one by one, a thread waits for the device for each file. Waking threads and starting
 # the device then cost more CPU than the reading. If files are read together, the device merges neighbours and
-# starts once. The proof is the same as in `cold_read.ColdReader`. Each file was opened with O_DIRECT and its
-# pages were dropped, and after the read no page of the range was in this kernel's page cache.
+# starts once. The proof is the same as in `cold_read.ColdReader`. Each file was opened with O_DIRECT, and its
+# pages were dropped. After the read, no page of the range was in this kernel's page cache.
 #
 # A file that is missing, has another size or fails to read must be read by itself. That read raises the
 # error.

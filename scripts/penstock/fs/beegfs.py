@@ -1,5 +1,5 @@
 """Queries BeeGFS' commands, of version 7 or 8 (`beegfs_v7`, `beegfs_v8`), about a folder's file system, and
-about files that are stubs; finds the paths that version 8's command needs.
+about stubs of files. Also finds the paths that version 8's command needs.
 
 Formats and units are those of ThinkParQ's sources (`ctl/source/modes` of 7.4.7; `ctl/internal/cmd` of
 beegfs-go 8.4), and of outputs of 7.4.7 and 8.3.1. Buddy mirrors, RDMA, and version 8's quotas and pools were

@@ -4,8 +4,8 @@
 command line. `read_*` parse standard output, and skip unknown lines. `mount` is the mount point to query if
 several BeeGFS are mounted, and else empty.
 
-`--output json` prints several lists if there is more than a page of rows, and `health df` prints headings
-between its tables, so neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4
+`--output json` prints several lists if there is more than a page of rows. `health df` prints headings between
+its tables. So neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4
 (`node`, `storage_pool`, `space_free`), and both are read. In 8.3.1, types of nodes are numbers, and nodes and
 pools have the form `s:1`, with and without --raw. Words and aliases of other releases are read as well. If
 the licence cannot be verified, a command prints its rows, which are valid, and ends with status 1.

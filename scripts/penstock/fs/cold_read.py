@@ -104,9 +104,8 @@ class ColdReader:
 
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> RangeRead:
         """Pass exactly the bytes `[offset, offset + length)` to `consume`, in order, in blocks of at most 1
-        MiB, which are valid only during the call. Raises DamagedError if the file is missing, is no regular
-        file or ends early. Other errors are as from `errno_map.storage_error` (a failed read is
-        transient)."""
+        MiB. A block is valid only during the call. Raises DamagedError if the file is missing, is no regular
+        file or ends early. Other errors come from `errno_map.storage_error` (a failed read is transient)."""
         parent, _, name = path.rpartition("/")
         fd = -1
         try:

@@ -128,8 +128,8 @@ class DataStates:
 
     def _ask(self, paths: Sequence[str]) -> dict[str, DataState]:
         """Query the states of these files. If a command fails, perhaps because a file vanished, the files are
-        queried by halves. A command is no longer run after it did not end in time, never answered, or gave no
-        answer for PATIENCE single files in a row."""
+        queried by halves. A command is not run again if it did not end in time, or never answered. Nor is it
+        run again after PATIENCE single files in a row without an answer."""
         if self.silence or self._command is None:
             return {}
         said = self._command(paths)

@@ -54,7 +54,7 @@ class MountProof(NamedTuple):
     page cache (`kinds.Kind.one_cache`)."""
 
     method: Method = "dropped"
-    fsync_ends: str = ""  # where an fsync ends, if not on the servers' disks, and why; "": not stated
+    fsync_ends: str = ""  # place where an fsync ends, with the reason, if not on the servers' disks; or ""
     # Whether the client passes O_DIRECT on to the servers, which then read from their disks, not from memory.
     # It does so only if nobody on this node has the file open for plain reads.
     direct_from_disks: bool = False
@@ -70,8 +70,8 @@ class MountProof(NamedTuple):
         |-----------|--------|-------------------------------------------------------------|
         | `any`     | yes    | there is no cache; the absent pages are looked for even so  |
         | `dropped` | yes    |                                                             |
-        | `synced`  | yes    | what was written is durable before it is read back, always  |
-        | `direct`  | no     | what the client keeps beside the page cache is not known    |
+        | `synced`  | yes    | written data is always durable before it is read back       |
+        | `direct`  | no     | the client may have further caches beside the page cache    |
         """
         return self.method != "direct"
 
@@ -94,7 +94,7 @@ def weakest(proofs: list[MountProof]) -> MountProof:
 #
 # Other modules check an ability (`capabilities.facts(folder).traits.preallocate`), never a name, so a new
 # file system only needs a new row. A kind without a row is `UNKNOWN`, with the least abilities, which are
-# always safe: each file gets an fsync, no read is called `cold`, nothing is reserved, and a hole is read
+# always safe. Each file gets an fsync, no read counts as `cold`, nothing is reserved, and a hole is read
 # before it counts.
 #
 # Sources of the rows' statements on durability and caches:

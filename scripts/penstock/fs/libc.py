@@ -60,8 +60,8 @@ class _OpenHow(ctypes.Structure):
 
 
 class _Asked(threading.local):
-    """A thread's buffers for cachestat, which every file that is read back needs: the question (offset,
-    length) and the answer (cached, dirty, written back, evicted, recently evicted)."""
+    """A thread's buffers for cachestat, which is called for every file that is read back. `span` has offset
+    and length, `answer` has the pages cached, dirty, written back, evicted and recently evicted."""
 
     def __init__(self) -> None:
         self.span = (ctypes.c_uint64 * 2)()

@@ -1,5 +1,5 @@
-"""Queries Lustre's only command, `lfs`: its command lines, parsers of its output, its report on the targets,
-striping and quotas of a folder, and whether the data of files was released to an archive.
+"""Queries Lustre's only command, `lfs`, about the targets, striping and quotas of a folder, and about files
+whose data was released to an archive. Also has its command lines, and parsers of its output.
 
 This is written from the source of lustre-release (2.15 and later: `lustre/utils/lfs.c`, `liblustreapi.c`) and
 from outputs of sites. It was never tried on a live Lustre.

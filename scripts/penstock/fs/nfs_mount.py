@@ -77,9 +77,9 @@ def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
 
 
 def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool = False) -> list[CheckResult]:
-    """Judge the mount. `groups`: the number of this account's groups; `root`: it is uid 0.
+    """Judge the mount. `groups` is the number of this account's groups. `root` tells whether it is uid 0.
 
-    | what is seen                                    | as a source | as a target |
+    | finding                                         | as a source | as a target |
     |-------------------------------------------------|-------------|-------------|
     | the cache; fsc                                  | ok; note    | ok; note    |
     | version 3 and older; 4 and newer; not known     | warning; ok; note | note; ok; note |
@@ -89,7 +89,7 @@ def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool 
     | AUTH_SYS, and more than 16 groups               | warning     | warning     |
     | AUTH_SYS, and this account is root              | note        | note        |
     | local_lock of anything                          |             | note        |
-    | folders seen late (`acdirmax` above 0)          |             | note        |
+    | changes of folders seen late (`acdirmax` > 0)   |             | note        |
     """
     about = f"NFS mount {printable(mount.point)}"
     method = proof(mount).method

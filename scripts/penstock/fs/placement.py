@@ -1,5 +1,5 @@
-"""How a plan's files are distributed over a file system's storage targets, whether they fit with their
-metadata and quotas, and over how many targets new files are striped. All functions are pure.
+"""Computes how a plan's files are distributed over storage targets, and whether these, the metadata targets
+and the quotas suffice. It also chooses over how many targets new files are striped. All functions are pure.
 """
 
 from __future__ import annotations
@@ -424,19 +424,19 @@ def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[Ch
 
 # Over how many targets, and in which chunks, new files must be striped (the option `target.striping`).
 #
-# | `target.striping` | the folder has                         | what is set                                |
+# | `target.striping` | the folder has                         | striping that is set                       |
 # |-------------------|----------------------------------------|--------------------------------------------|
 # | `inherit`         | anything                               | nothing                                    |
 # | `auto`            | the number of the table below          | nothing                                    |
-# |                   | another number                         | that number, no more than there are        |
-# |                   |                                        | targets with room; chunk and pool stay     |
+# |                   | another number                         | the table's number, but no more targets    |
+# |                   |                                        | than have room; chunk and pool stay        |
 # |                   | mirrored files, or a composite layout  | nothing                                    |
-# |                   | what is not known                      | nothing, and a warning                     |
-# | `targets=4,       | these                                  | nothing                                    |
-# | chunk=1MiB`       | others                                 | these, no more targets than there are with |
-# |                   |                                        | room; pool stays, and chunk without one    |
-# |                   | mirrored files, or a composite layout, | nothing, and a warning                     |
-# |                   | or what is not known                   |                                            |
+# |                   | an unknown pattern                     | nothing, and a warning is shown            |
+# | `targets=4,       | these values                           | nothing                                    |
+# | chunk=1MiB`       | other values                           | these values, but no more targets than     |
+# |                   |                                        | have room; pool stays, also chunk if unset |
+# |                   | mirrored files, a composite layout, or | nothing, and a warning is shown            |
+# |                   | an unknown pattern                     |                                            |
 #
 # For `auto`, the class of sizes that contains the middle of all bytes decides, since a folder has a single
 # pattern for all its files.

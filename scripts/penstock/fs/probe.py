@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # Measures the cost of stat and open for a file with a second name in another folder, compared with a file
-# that has only one name.
+# with a single name.
 #
 # BeeGFS keeps the inode of a file with one name in that name's folder entry. A hard link moves the inode out
 # of it for good (since 7.4), and an open may then need two metadata servers.

@@ -1,5 +1,5 @@
-"""Conclusions from a probe: abilities that `fs.kinds` lists for this kind of file system but that do not work
-here, and results that people should know. A "row" is the kind's entry in that table of file systems."""
+"""Draws conclusions from a probe: which abilities in the table of file systems (`fs.kinds`) do not work here,
+and what people should know. A "row" is the entry of this kind of file system in that table."""
 
 from __future__ import annotations
 

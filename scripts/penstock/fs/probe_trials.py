@@ -1,5 +1,5 @@
-"""Trials of a folder's file system, each in folders of its own: trials of names, of files' bytes, and of
-files' owners, modes, ACLs, xattrs, times and locks.
+"""Trials of a folder's file system, each in folders of its own. They try names, files' bytes, and files'
+owners, modes, ACLs, xattrs, times and locks.
 """
 
 from __future__ import annotations

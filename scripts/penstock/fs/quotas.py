@@ -1,5 +1,5 @@
-"""Quotas: how much a user, group or project uses and may use, whether a run's files fit, and quotas that the
-kernel counts (on ext4, XFS and each other file system that supports quotactl(2)).
+"""Quotas: how much a user, group or project uses and may use, and whether a run's files fit. Also queries the
+quotas that the kernel counts, on ext4, XFS and each other file system with quotactl(2).
 """
 
 from __future__ import annotations
@@ -271,8 +271,8 @@ def of_new_files(
 def check(
     limits: KernelQuotas, need: int = 0, files: int = 0, others: Sequence[StillToWrite] = ()
 ) -> list[CheckResult]:
-    """Judge whether `need` bytes in whole blocks and `files` files and folders fit in these quotas, in
-    addition to the data that `others` (runs below the root) will still write. If both are 0, judge whether a
+    """Judge whether `need` bytes in whole blocks and `files` files and folders fit in these quotas. `others`
+    are the runs below the root, whose remaining data counts, too. If both numbers are 0, judge whether a
     quota is used up or its grace time is running. Unknown quotas become notes."""
     results = [
         result

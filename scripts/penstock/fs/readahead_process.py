@@ -33,8 +33,8 @@ GROUP = 16  # files that a thread takes at a time
 
 
 def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
-    """List a folder. Returns (errno,) if it cannot be opened. Otherwise returns its names, their kinds, the
-    columns of its files' lstat or None, the errno that ended the listing early or 0, and its own lstat."""
+    """List a folder. Returns (errno,) if it cannot be opened. Otherwise returns its names, their kinds, its
+    files' lstat (columns, or None), the errno that ended the listing early or 0, and its own lstat."""
     try:
         fd = open_dir(root, path)
     except OSError as error:

@@ -1,5 +1,5 @@
-"""The stores of a file system: reports of a vendor's commands on its targets, servers and quotas, as types
-that all vendors share; and whether these are in order. Sizes are in bytes; None is "not known".
+"""The stores of a file system: types, shared by all vendors, for their commands' reports on targets, servers
+and quotas. Also judges whether these are in order. Sizes are in bytes; None is "not known".
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Server(NamedTuple):
 class Pattern(NamedTuple):
     """How a folder's new files are striped."""
 
-    # `raid0`; `mirrored`: each byte is on two targets; `composite`: ranges of the file have their own
-    # patterns (Lustre), and `targets` and `chunk_bytes` are those of the widest pattern.
+    # `raid0`, `mirrored` (each byte is on two targets) or `composite` (ranges of the file have their own
+    # patterns, in Lustre). For `composite`, `targets` and `chunk_bytes` are those of the widest pattern.
     kind: str
     chunk_bytes: int
     targets: int  # number of targets (or groups of two) of a file that is long enough
@@ -392,9 +392,9 @@ class StatusQueries:
         self, about: str, argv: Sequence[str], useful: Callable[[str], object] = lambda _: False
     ) -> command.Answer:
         """Run the command, and return its answer. `about` describes the query in messages. The answer counts
-        if the exit status is 0, or if `useful` accepts its output, since an unresponsive target makes the
-        command for a whole table fail. Otherwise it is kept as a `Silence`. After the management service did
-        not answer, no further command is run, since each would wait for it, 3.2 s on BeeGFS 7.4.7."""
+        if the exit status is 0, or if `useful` accepts its output: a single unresponsive target makes the
+        command fail. Otherwise it is kept as a `Silence`. After the management service did not answer, no
+        further command is run, since each would wait for it, 3.2 s on BeeGFS 7.4.7."""
         away = next((silence for silence in self.silences if silence.cause == "management"), None)
         if away is not None:
             self.silent(about, argv, away.why, away.cause)

@@ -1,5 +1,5 @@
-"""A folder tree in canonical order, by descriptors, fast on a local disk and on a file system whose calls
-wait for servers: a folder's content as columns, threads for calls that wait, and the walk down the tree.
+"""Walks a folder tree in canonical order, by descriptors, fast on a local disk and on a file system whose
+calls wait for servers. A folder's content is kept as columns, and threads make the calls that wait.
 """
 
 from __future__ import annotations
@@ -216,9 +216,9 @@ def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
 
 # The walk down a folder tree in canonical order.
 #
-# If calls wait for a server (`Calls`), many run at the same time, for groups of a folder's files and for the
-# next folders ahead of the walk. In a large tree, further processes, called scouts, list the next folders
-# (`readahead`). The numbers of folders and names that are listed ahead are bounded.
+# If calls wait for a server (`Calls`), many run at the same time, for groups of files and for folders ahead
+# of the walk. In a large tree, further processes, called scouts, list the next folders (`readahead`). The
+# numbers of folders and names that are listed ahead are bounded.
 
 __all__ = ["BELOW", "BROKEN", "FILE", "LINK", "OTHER", "Level", "Siblings", "descend"]
 

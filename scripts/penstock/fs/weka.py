@@ -1,5 +1,5 @@
-"""Queries WEKA's only command, `weka`: its command lines, parsers of its output, the state of the cluster,
-parts of files that are only in the object store, and the cores that WEKA's client uses on this machine.
+"""Queries WEKA's only command, `weka`, about the cluster, about parts of files that are only in the object
+store, and about the cores that its client uses here. Also has command lines, and parsers of the output.
 
 This is written from WEKA's documentation (4.4), WEKA's own CSI driver (`weka/csi-wekafs`, `apiclient`) and
 outputs of sites. Nothing here was run on a live WEKA. No setting is changed, since only the organization's
@@ -395,8 +395,8 @@ def _bytes(cells: dict[str, Any], *names: str) -> int | None:
 
 
 def state_of(size: int, written: int, cached: int, stored: int) -> DataState:
-    """Return the state of a file, from its size and its bytes in the SSDs' write cache, in the SSDs' read
-    cache and in the object store.
+    """Return the state of a file, from its size and its bytes in the SSDs' two caches (`written`, `cached`)
+    and in the object store (`stored`).
 
     | bytes on SSDs, in both caches | bytes in the object store | state                               |
     |-------------------------------|---------------------------|-------------------------------------|

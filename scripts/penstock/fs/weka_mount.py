@@ -33,8 +33,8 @@ PROGRAM = "wekanode"
 
 
 def cores_of_containers(proc: str | os.PathLike[str] = PROC) -> dict[str, str]:
-    """Return, for each container's name ("" if a process has none), the CPUs that its I/O processes may use,
-    as lists in the kernel's form (`3-4,19`). A thread with the same CPUs as this host's first process is not
+    """Return the CPUs that I/O processes may use, as lists in the kernel's form (`3-4,19`), by their
+    container's name ("" if it has none). A thread with the same CPUs as this host's first process is not
     pinned, and is skipped. Returns {} if nothing can be read."""
     anywhere = _allowed(f"{proc}/1/status")
     cpus: dict[str, set[int]] = {}

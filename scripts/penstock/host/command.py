@@ -45,8 +45,8 @@ def dies_with(parent: int) -> Callable[[], None]:
 # it can continue without the result. A vendor's missing command stops no run. A missing ssh-keygen stops a
 # run that has to sign.
 
-# Default seconds for a command. `beegfs-check-servers` needs 3 s for each kind of server if any server of
-# that kind is away (6 tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
+# Default seconds for a command. `beegfs-check-servers` needs 3 s for each kind with an absent server (6 tries
+# of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
 DEADLINE = 12.0
 # Environment variables for every command, with which it finds the file system and logs in to it. Others could
 # change the form of the output (`BEEGFS_COLUMNS`), or are secrets of a source. A caller adds those that its
@@ -67,8 +67,8 @@ class Answer(NamedTuple):
     code: int | None = None
     out: str = ""
     err: str = ""
-    # Why there is no exit status, or "": `not there: ` and the system's message if it could not be started;
-    # `no answer within 12 s`; or that the budget had no time left.
+    # Reason for a missing exit status, or "". If the command could not be started, this is `not there: ` and
+    # the system's message. Others are `no answer within 12 s`, and that the budget had no time left.
     why: str = ""
 
     @property

@@ -1,5 +1,5 @@
-"""The hardware and the settings of this machine: sockets, cores, NUMA nodes and network devices; the kernel's
-parameters and command line; files of `name = value` lines, such as SLURM's cgroup.conf. Only reads.
+"""Reads the hardware of this machine (sockets, cores, NUMA nodes, network devices), the kernel's parameters
+and command line, and files of `name = value` lines, such as SLURM's cgroup.conf. Changes nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The resources that this process may use, and those that it uses: the job environment from the cluster, the
-limits of its cgroups, the number of processes that it may still start, and its CPU time and memory.
+"""The resources that this process may use (its job's environment, limits of its cgroups, number of processes
+that it may still start), and its CPU time and memory so far.
 """
 
 from __future__ import annotations
@@ -326,8 +326,8 @@ def read_peaks() -> None:
 
 
 # Number of new objects between two searches for cycles. With Python's default of 700, these searches took an
-# eighth of the CPU time of planning and publishing a million files, and a tenth of a worker's. Batches of
-# rows have no cycles.
+# eighth of the CPU time when a million files were planned and published. Of a worker's CPU time they took a
+# tenth. Batches of rows have no cycles.
 YOUNG_OBJECTS = 50_000
 
 

@@ -166,7 +166,7 @@ def giants(path: Path) -> set[str]:
 
 def crossing(path: Path) -> tuple[str, str]:
     """Return the path of the giant that continues from the previous shard, and of the giant that continues
-    into the next shard; "" if there is none. Raises FailedError."""
+    into the next shard. A path is "" if there is no such giant. Raises FailedError."""
     names = ("path", "part", "offset", "length", "size")
     ends = [
         [batch[name][place].as_py() for name in names]
