@@ -43,12 +43,12 @@ def parse_mount(mount: Mount) -> LustreMount:
 
 
 def proof(_: LustreMount) -> MountProof:
-    """Return the mount's proofs: its client keeps pages only in the page cache, and writes back later."""
+    """Return the mount's proof. The client keeps pages only in the page cache, and writes them back later."""
     return MountProof("synced")
 
 
 def proof_of(mount: Mount, _: object) -> MountProof:
-    """As `mount_checks.MountModule`."""
+    """Return the mount's proof, as `mount_checks.MountModule` requires."""
     return proof(parse_mount(mount))
 
 

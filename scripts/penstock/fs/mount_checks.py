@@ -1,4 +1,4 @@
-"""Reads and judges the mount of a file system, with the `mount` module of its product
+"""Reads and judges the mount of a file system, with the module `fs.<product>_mount` for its product
 (`kinds.Kind.product`)."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MountModule(Protocol):
-    """The `mount` module of a product."""
+    """The functions of a product's module `fs.<product>_mount`."""
 
     def proof_of(self, mount: Mount, proc: str | os.PathLike[str], /) -> MountProof:
         """Return which reads come from the servers, and where an fsync ends. Never raises OSError."""
@@ -34,7 +34,7 @@ class MountModule(Protocol):
         ...
 
 
-# the `mount` modules, by `kinds.Kind.product`
+# the products' modules, by `kinds.Kind.product`
 READERS: dict[str, MountModule] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
 
 
@@ -99,7 +99,7 @@ def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -
 
 def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
     reader = READERS.get(row.product)
-    # The number from statfs may be that of a mount that another mount hides in the table. BeeGFS' clients in
+    # The number from statfs may belong to a mount that another mount hides in the table. BeeGFS' clients in
     # /proc count even then.
     hidden = mount.type not in (row.types or (row.name,))
     if reader is None or (hidden and row.product != "beegfs"):

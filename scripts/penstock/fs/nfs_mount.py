@@ -55,23 +55,23 @@ def parse_mount(mount: Mount) -> NfsMount:
 
 
 def proof(mount: NfsMount) -> MountProof:
-    """Return the mount's proofs.
+    """Return the proof that the mount's caches leave for reads.
 
-    | fsc | method   | why                                                          |
+    | fsc | method   | reason                                                       |
     |-----|----------|--------------------------------------------------------------|
-    | no  | `synced` | the page cache, written back later                           |
+    | no  | `synced` | files use the page cache, which is written back later        |
     | yes | `direct` | pages that were dropped may come from this node's own disk   |
     """
     return MountProof("direct" if mount.local_cache else "synced")
 
 
 def proof_of(mount: Mount, _: object) -> MountProof:
-    """As `mount_checks.MountModule`."""
+    """Return the mount's proof, as `mount_checks.MountModule` requires."""
     return proof(parse_mount(mount))
 
 
 def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.MountModule`, for this process's account."""
+    """Judge the mount for this process's account, as `mount_checks.MountModule` requires."""
     groups, root = len(os.getgroups()), os.geteuid() == 0
     return judge(parse_mount(mount), source=source, groups=groups, root=root)
 
@@ -88,7 +88,7 @@ def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool 
     | Kerberos (`sec=krb5...`)                        | note        | note        |
     | AUTH_SYS, and more than 16 groups               | warning     | warning     |
     | AUTH_SYS, and this account is root              | note        | note        |
-    | local_lock of anything                          |             | note        |
+    | local_lock, except `none`                       |             | note        |
     | changes of folders seen late (`acdirmax` > 0)   |             | note        |
     """
     about = f"NFS mount {printable(mount.point)}"

@@ -68,12 +68,12 @@ def group_name(gid: int) -> str:
 def others_in(gid: int, uid: int) -> bool | None:
     """Return whether a group has any account except this one.
 
-    | among its members | as another's own group | this account is listed | answer                      |
-    |-------------------|------------------------|------------------------|-----------------------------|
-    | yes               | any                    | any                    | yes                         |
-    | no                | yes                    | any                    | yes                         |
-    | no                | no                     | yes                    | no                          |
-    | no                | no                     | no                     | None: not all are listed    |
+    | another member | another account's own group | this account is listed | answer                       |
+    |----------------|-----------------------------|------------------------|------------------------------|
+    | yes            | any                         | any                    | yes                          |
+    | no             | yes                         | any                    | yes                          |
+    | no             | no                          | yes                    | no                           |
+    | no             | no                          | no                     | None: some are not listed    |
     """
     with contextlib.suppress(KeyError, OverflowError):
         if set(grp.getgrgid(gid).gr_mem) - {user_name(uid)}:

@@ -1,5 +1,5 @@
-"""Queries WEKA's only command, `weka`, about the cluster, about parts of files that are only in the object
-store, and about the cores that its client uses here. Also has command lines, and parsers of the output.
+"""Queries WEKA's only command, `weka`, about the cluster, the files that are only in the object store, and
+the cores that WEKA's client uses here. Also has command lines, and parsers of the output.
 
 This is written from WEKA's documentation (4.4), WEKA's own CSI driver (`weka/csi-wekafs`, `apiclient`) and
 outputs of sites. Nothing here was run on a live WEKA. No setting is changed, since only the organization's

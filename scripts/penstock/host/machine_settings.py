@@ -1,5 +1,5 @@
-"""Reads the hardware of this machine (sockets, cores, NUMA nodes, network devices), the kernel's parameters
-and command line, and files of `name = value` lines, such as SLURM's cgroup.conf. Changes nothing.
+"""Reads this machine's hardware (sockets, cores, NUMA nodes, network devices), and the kernel's parameters
+and command line. Also reads files of `name = value` lines, such as SLURM's cgroup.conf. Changes nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The resources that this process may use (its job's environment, limits of its cgroups, number of processes
-that it may still start), and its CPU time and memory so far.
+"""The resources that this process may use, according to its job's environment, its cgroups and the limits on
+processes. Also its CPU time and memory so far.
 """
 
 from __future__ import annotations
