@@ -1,5 +1,5 @@
-"""Which mode and ACL each file and folder of a release is to have, by `permissions` of the configuration; and
-gitignore's patterns, by which rules and filters choose keys and paths. Pure.
+"""Decides the mode and ACL that each file and folder of a release should have, from the configuration's
+`permissions`. Also has gitignore's patterns, with which rules and filters choose keys and paths. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SPECIAL = re.compile(r"[\\*?\[\]!# ]")
 
 
 def of_file_alone(key: str) -> tuple[str, str]:
-    """Return the patterns that together match this key alone, and nothing below a folder of that name."""
+    """Return the patterns that together match only this key, and nothing below a folder with that name."""
     literal = _SPECIAL.sub(r"\\\g<0>", key)
     return f"/{literal}", f"!/{literal}/**"
 
@@ -36,8 +36,8 @@ def _quoted(pattern: str) -> str:
 
 
 class Patterns:
-    """Patterns in order. Raises ConfigError for an unknown form, at the key `where`. Paths of folders end in
-    a slash."""
+    """Patterns in order. Raises ConfigError, for the key `where`, if a pattern has an unknown form. Paths of
+    folders end in a slash."""
 
     def __init__(self, where: str, patterns: Sequence[str]) -> None:
         from pathspec import GitIgnoreSpec
@@ -55,25 +55,24 @@ class Patterns:
             ) from error
 
     def match(self, key: str) -> bool:
-        """Return whether a pattern matches, and no later one takes that back."""
+        """Return whether a pattern matches, and no later pattern excludes the key again."""
         return self._spec.match_file(_named(key))
 
 
 def _named(key: str) -> str:
-    """Replace line feeds: no pattern can name one, and pathspec's `.` does not match it."""
+    """Replace line feeds, as no pattern can contain one, and pathspec's `.` does not match it."""
     return key.replace("\n", "\x01") if "\n" in key else key
 
 
-# The mode and ACL that each file and folder of a release should have, by `permissions`. `target.modes` sets
-# them; audit and repair compare them.
+# The rules of `permissions`. `target.modes` sets these modes and ACLs; audit and repair compare them.
 
-# Modes are cut to these: never writable by all, no setuid or sticky, setgid for folders only.
+# The bits that a mode may have: never writable by all, no setuid or sticky, setgid only for folders.
 FILE_BITS, DIR_BITS = 0o775, 0o2775
 
 
 class Rule(Protocol):
-    """A mode by path, as in `settings.ModeRule` and the seal: `match` is a gitignore pattern; a mode of None
-    is not set."""
+    """The modes for paths that the gitignore pattern `match` matches, as in `settings.ModeRule` and the seal.
+    A mode of None is not set."""
 
     @property
     def match(self) -> str: ...
@@ -84,28 +83,28 @@ class Rule(Protocol):
 
 
 class Access(NamedTuple):
-    """What a file or folder should have."""
+    """The access rights that a file or folder should have."""
 
-    mode: int  # by lstat: with an ACL, its group bits are the mask
-    acl: Acl | None = None  # None: not checked
-    default: Acl | None = None  # inherited by what is made in the folder
+    mode: int  # the mode that lstat shows; with an ACL, its group bits are the mask
+    acl: Acl | None = None  # None if not checked
+    default: Acl | None = None  # default ACL, which everything made in the folder inherits
 
 
 class AccessRules:
-    """The rules of one release; falsy where one mode for files and one for folders suffice.
+    """The rules of a release. Falsy if a single mode for files, and one for folders, are enough.
 
-    | what                              | mode                                              |
+    | case                              | mode                                              |
     |-----------------------------------|---------------------------------------------------|
-    | rules that match and name a mode  | that of the last of them                          |
-    | none                              | the one that the caller gives                     |
-    | with entries of users and groups  | its group bits are the ACL's mask                 |
+    | rules match and set a mode        | the mode of the last such rule                    |
+    | no rule matches and sets a mode   | the caller's mode                                 |
+    | users or groups have ACL entries  | the same, with the ACL's mask as its group bits   |
 
-    A folder's default ACL has its entries, and leaves owners' rights to the mode of what is made in it.
+    A folder's default ACL has its entries. The mode of a new file or folder decides its owner's rights.
     """
 
     def __init__(self, modes: Sequence[Rule] = (), named: Sequence[NamedEntry] = ()) -> None:
-        """`named`: entries of users and groups, by number. Raises ConfigError for a pattern that gitignore
-        does not know."""
+        """`named` are the ACL's entries of users and groups, by number. Raises ConfigError for a pattern that
+        gitignore does not know."""
         self._given = tuple(modes)
         self._named = tuple(named)
         self._rules = [(rule, _patterns(rule.match)) for rule in reversed(modes)]
@@ -123,7 +122,7 @@ class AccessRules:
 
     @property
     def by_path(self) -> bool:
-        """Whether files of one release have different modes."""
+        """Whether files of the release have different modes."""
         return any(rule.file is not None for rule, _ in self._rules)
 
     @property
@@ -132,7 +131,7 @@ class AccessRules:
         return tuple(map(str, self._named))
 
     def file(self, path: str, mode: int) -> Access:
-        """Return what a file should have, by its path below `data`; `mode` where no rule sets one."""
+        """Return the access of a file, by its path below `data`. `mode` counts if no rule sets a mode."""
         for rule, pattern in self._rules:
             if rule.file is not None and pattern.match(path):
                 mode = rule.file
@@ -140,7 +139,7 @@ class AccessRules:
         return self._access(mode & FILE_BITS, folder=False)
 
     def folder(self, path: str, mode: int) -> Access:
-        """Return what a folder should have; no pattern matches "" and ".", which are `data`."""
+        """Return the access of a folder. No pattern matches "" and ".", which are `data` itself."""
         if path not in ("", "."):
             for rule, pattern in self._rules:
                 if rule.dir is not None and pattern.match(f"{path}/"):
@@ -160,12 +159,12 @@ class AccessRules:
         return access
 
 
-NO_RULES = AccessRules()  # one mode for files and one for folders, by the caller; no ACL
+NO_RULES = AccessRules()  # the caller's modes, one for files and one for folders, and no ACL
 
 
 def sealed_rules(published: SealedPermissions) -> AccessRules:
-    """Return the rules of a release by its seal. Raises ValueError for an invalid ACL entry, ConfigError as
-    `AccessRules`."""
+    """Return the rules in a release's seal. Raises ValueError for an invalid ACL entry, and ConfigError as
+    `AccessRules` does."""
     return AccessRules(published.modes, [posix_acl.parse(text) for text in published.acl])
 
 

@@ -1,5 +1,5 @@
-"""What the annotation of a setting says of its key, and the keys that a configuration may have by them: for
-the checks of a configuration, and for its page and schema, which are generated. Pure.
+"""Defines the annotations of settings, which describe the keys of a configuration, and reads them. They are
+the base of a configuration's checks, and of its documentation page and schema, which are generated. Pure.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import MISSING, is_dataclass
 from functools import cache
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
-# Annotations of settings: what may be written for a key, and what the configuration's page says of it.
+# Annotations of settings: the values that are allowed for a key, and the page's text about it.
 #
 #     keep_free: Annotated[Size | None, About("Space that a run leaves free."), Example("2TiB")] = None
 #
-# An annotation has one `ValueKind`, unless the type implies it: `bool`, or a class whose fields are the keys
-# below. `null` may be written where the type has None. `config.annotations` reads the annotations,
-# `config.validation` judges values by them, `config.serialization` converts values. Every process with
-# settings imports this module, which only stores what it is given.
+# An annotation has a single `ValueKind`, unless the type implies it: `bool`, or a class whose fields are the
+# keys below. `null` may be written if the type has None. `config.validation` checks values with the
+# annotations, and `config.serialization` converts values. Every process with settings imports this module, so
+# an annotation only stores its arguments.
 
 
 class About:
-    """The page's text of a key; line ends are blanks. For options of sources: `default` holds without a
-    value, `refers_to` is the secret it leads to."""
+    """The page's text about a key, in which line ends count as blanks. Options of sources also have
+    `default`, which applies without a value, and `refers_to`, the secret that the option refers to."""
 
     def __init__(self, text: str, *, default: str = "", refers_to: str = "no") -> None:
         self.given, self.default, self.refers_to = text, default, refers_to
@@ -39,23 +39,23 @@ class Example:
 
 
 class ValueKind:
-    """What may be written: a value of one of `types` (none: any type) that it `allows`. `expect` ends
-    messages: "give `expect`"."""
+    """The values that may be written: those of one of `types` (() for any type) for which `allows` is true.
+    Messages end with `expect`: "give `expect`"."""
 
     types: tuple[type, ...] = ()
-    null = True  # whether `null` may be written where the type has None
+    null = True  # whether `null` may be written if the type has None
 
     def __init__(self, expect: str = "") -> None:
         self.expect = expect
 
     def allows(self, _: object, /) -> bool:
-        """Return whether this value of one of `types` may be written."""
+        """Return whether this value, which has one of `types`, may be written."""
         return True
 
 
 class Text(ValueKind):
-    """Text of `shortest` to `longest` characters (None: no limit) in which `re.search` finds `pattern`; with
-    `number` also a whole number from 0."""
+    """Text of `shortest` to `longest` characters (None for no limit) in which `re.search` finds `pattern`.
+    With `number`, a whole number from 0 is also allowed."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Text(ValueKind):
 
 
 class Number(ValueKind):
-    """A whole number from `least` to `most` (None: no limit), or one of `words`."""
+    """A whole number from `least` to `most` (None for no limit), or one of `words`."""
 
     def __init__(self, expect: str, least: int, most: int | None = None, words: tuple[str, ...] = ()) -> None:
         super().__init__(expect)
@@ -108,11 +108,11 @@ class Switch(ValueKind):
     types = (bool,)
 
 
-NAME = r"^[^\x00-\x1f\x7f:]{1,255}$(?!\n)"  # of an account or a group
+NAME = r"^[^\x00-\x1f\x7f:]{1,255}$(?!\n)"  # pattern for the name of an account or a group
 
 
 class Unit(ValueKind):
-    """A number with its unit, for the reader of this name in `config.quantities`. `zero`: 0 needs no unit."""
+    """A number with its unit, for the reader `name` in `config.quantities`. With `zero`, 0 needs no unit."""
 
     def __init__(self, name: str, *, zero: bool = False) -> None:
         super().__init__()
@@ -121,8 +121,8 @@ class Unit(ValueKind):
 
 
 class Items(ValueKind):
-    """A list of so many values, without repetition if `unique`, and with this `word`. The tuple's type
-    declares the values."""
+    """A list of `least` to `most` values, without repetition if `unique`, that contains `word` unless it is
+    "". The tuple's type declares the values."""
 
     types = (list,)
 
@@ -139,7 +139,7 @@ class Items(ValueKind):
 
 
 class Fields(ValueKind):
-    """A mapping whose keys are the fields of a class, at least so many."""
+    """A mapping with at least `least` keys, which are fields of a class."""
 
     types = (dict,)
 
@@ -149,8 +149,8 @@ class Fields(ValueKind):
 
 
 class Named(ValueKind):
-    """A mapping from names to equal parts. The names are `names`, or match `pattern`, which `rule`
-    explains."""
+    """A mapping from names to parts of the same form. The names are in `names`, or match `pattern`, which
+    `rule` explains."""
 
     types = (dict,)
 
@@ -161,15 +161,15 @@ class Named(ValueKind):
         self.names, self.pattern, self.rule, self.least = names, pattern, rule, least
 
 
-FIXED = "fixed"  # the field is no key
-# the key names a file that is written, or a program that is run (`config.trust`)
+FIXED = "fixed"  # mark of a field that is no key
+# marks of keys that name a file to write, or a program to run (`config.trust`)
 WRITES, RUNS = "writes", "runs"
-EITHER = "either"  # exactly one of a mapping's marked keys is given
-NOT_NULL = "not null"  # `null` may not be written, though an unset field is None
+EITHER = "either"  # mark of keys of a mapping, exactly one of which must be given
+NOT_NULL = "not null"  # mark of keys for which `null` may not be written, though an unset field is None
 
 
 class InPlace:
-    """The field is no key; this class's keys take its place."""
+    """Mark of a field that is no key itself. The keys of this class replace it."""
 
     def __init__(self, settings_class: type) -> None:
         self.settings_class = settings_class
@@ -181,29 +181,29 @@ def either(words: tuple[str, ...]) -> str:
 
 
 class Key(NamedTuple):
-    """A key, or the values of a list or mapping of names."""
+    """The description of a key, or of the values in a list or a mapping from names."""
 
     kind: ValueKind
     null: bool  # whether `null` may be written
     below: type | None  # class whose fields are the keys below
-    each: Key | None  # values of a list, or of a mapping of names
+    each: Key | None  # description of the values in a list, or in a mapping from names
     about: About | None
     examples: tuple[object, ...]
-    either: bool  # it is given, or another key of the mapping with this mark
-    default: object  # or MISSING
+    either: bool  # whether exactly one of the mapping's keys with this mark must be given
+    default: object  # default value, or MISSING
     required: bool
     touches: str  # WRITES, RUNS, or ""
 
     @property
     def expect(self) -> str:
-        """What messages ask for."""
+        """The words with which messages describe an allowed value."""
         if self.below is not None and not self.kind.expect:
             return f"a mapping: {', '.join(keys_of(self.below))}"
         return self.kind.expect
 
     @property
     def text(self) -> str:
-        """The configuration page's text: of the annotation, or else of the class."""
+        """The page's text about the key, from the annotation, or else from the class."""
         if self.about is not None:
             return self.about.text
         return " ".join((self.below.__doc__ or "").split()) if self.below is not None else ""
@@ -211,8 +211,8 @@ class Key(NamedTuple):
 
 @cache
 def keys_of(settings_class: type) -> Mapping[str, Key]:
-    """Return the fields of a class that are keys, in their order. Fields marked FIXED are not, nor those
-    without an annotation of `config.annotations`."""
+    """Return the fields of a class that are keys, in their order. Fields that are marked FIXED are no keys,
+    nor are fields without an annotation of this module."""
     keys: dict[str, Key] = {}
     for name, hint in settings_class.__annotations__.items():
         marks = _taken_apart(hint)[1]
@@ -244,7 +244,7 @@ def key_of(hint: Any, default: object = MISSING, *, required: bool = False) -> K
 
 
 def _taken_apart(hint: Any) -> tuple[Any, list[Any], bool]:
-    """Return the bare type, its marks with outer ones last, and whether it may be None."""
+    """Return the bare type, its marks with the outermost mark last, and whether it may be None."""
     marks: list[Any] = []
     null = False
     while True:

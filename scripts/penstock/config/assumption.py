@@ -1,19 +1,19 @@
-"""What a person assumes of a copy, in one text: `20PB, 200M files, nodes=16, link=70Gbit/s`.
+"""A person's assumptions about a copy, as a text: `20PB, 200M files, nodes=16, link=70Gbit/s`.
 
-`penstock plan --assume` reads it, in place of a listing, and for ceilings and prices that nothing else tells.
-Parts are separated by commas, in any order:
+`penstock plan --assume` reads it instead of a listing, and for ceilings and prices that are not known
+otherwise. Parts are separated by commas, in any order:
 
-| part                                    | means                                                     |
+| part                                    | meaning                                                   |
 |-----------------------------------------|-----------------------------------------------------------|
 | `20PB`, `1.5 TiB`                       | bytes of the dataset                                      |
-| `200M files`, `3000 files`              | its files                                                 |
-| `nodes=16`                              | how many nodes copy at once                               |
-| `link=`, `source=`, `writes=`  a rate   | of all nodes together: the network to the site, what the  |
-|                                         | source sends, what the target stores                      |
-| `nic=`, `cpu=`                 a rate   | of one node: its network, and what it copies and hashes   |
-| `metadata=5000/s`                       | operations a second that the target's metadata makes      |
-| `egress=0.05/GB`                        | what the source's provider takes for bytes that leave     |
-| `get=0.4/M`, `list=5/M`                 | what it takes for a million requests                      |
+| `200M files`, `3000 files`              | number of files in the dataset                            |
+| `nodes=16`                              | number of nodes that copy at once                         |
+| `link=`, `source=`, `writes=`  a rate   | rates for all nodes together: of the network to the site, |
+|                                         | of the source's sending, of the target's storing          |
+| `nic=`, `cpu=`                 a rate   | rates for a node: of its network, of copying and hashing  |
+| `metadata=5000/s`                       | operations a second of the target's metadata servers      |
+| `egress=0.05/GB`                        | the provider's price for bytes that leave the source      |
+| `get=0.4/M`, `list=5/M`                 | the provider's prices for a million requests              |
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _TIMES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
 class Assumption(NamedTuple):
-    """Assumed values; None or missing: not given. Rates and prices are more than 0."""
+    """Assumed values. A value that is not given is None or missing. Rates and prices are more than 0."""
 
     bytes: int | None = None
     files: int | None = None
     nodes: int | None = None
-    # by the table's names: bytes a second; of `metadata`, operations a second
+    # rates by the table's names: operations a second for `metadata`, bytes a second for all others
     rates: Mapping[str, float] = {}
     prices: Mapping[str, float] = {}  # `egress` for a byte, `get` and `list` for a request, in any currency
 
@@ -68,7 +68,7 @@ PRICES = {"egress": _priced("GB", 1e9), "get": _priced("M", 1e6), "list": _price
 
 
 def read(text: str) -> Assumption:
-    """Read an assumption. Raises ValueError with the part and what it must be."""
+    """Read an assumption. Raises ValueError with the wrong part and its expected form."""
     size: int | None = None
     files: int | None = None
     nodes: int | None = None

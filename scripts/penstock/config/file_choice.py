@@ -1,13 +1,13 @@
 """Chooses the configuration, for every command:
 
-| `--config` | `PENSTOCK_CONFIG`  | penstock.yaml | config.yaml | the configuration           |
-|------------|--------------------|---------------|-------------|-----------------------------|
-| given      | any                | any           | any         | that file                   |
-| no         | names a file       | any           | any         | that file                   |
-| no         | names none         | any           | any         | an error, by `required`     |
-| no         | not set, or empty  | there         | any         | penstock.yaml               |
-| no         | not set, or empty  | no            | there       | config.yaml                 |
-| no         | not set, or empty  | no            | no          | none; an error, by `required` |
+| `--config` | `PENSTOCK_CONFIG`      | penstock.yaml | config.yaml | the configuration             |
+|------------|------------------------|---------------|-------------|-------------------------------|
+| given      | any                    | any           | any         | that file                     |
+| no         | names a file           | any           | any         | that file                     |
+| no         | names a missing file   | any           | any         | an error from `required`      |
+| no         | not set, or empty      | exists        | any         | penstock.yaml                 |
+| no         | not set, or empty      | no            | exists      | config.yaml                   |
+| no         | not set, or empty      | no            | no          | none; error from `required`   |
 
 The two names are looked up in the working directory only. Files are not read here.
 """
@@ -19,13 +19,13 @@ from pathlib import Path
 
 from penstock.core.errors import ConfigError
 
-VARIABLE = "PENSTOCK_CONFIG"  # environment variable: the path of a configuration
-NAMES = ("penstock.yaml", "config.yaml")  # in the working directory; the first that exists counts
+VARIABLE = "PENSTOCK_CONFIG"  # environment variable with the path of a configuration
+NAMES = ("penstock.yaml", "config.yaml")  # names in the working directory; the first that exists counts
 SITE = Path("/etc/penstock/site.yaml")  # the site's file (`config.site`), read before the configuration
 
 
 def chosen(option: Path | None = None) -> Path | None:
-    """Return the configuration's path by the table, whether it exists or not; None: there is none."""
+    """Return the configuration's path according to the table, or None. The file may be missing."""
     if option is not None:
         return option
     if named := os.environ.get(VARIABLE):
@@ -35,8 +35,8 @@ def chosen(option: Path | None = None) -> Path | None:
 
 
 def required(option: Path | None = None) -> Path:
-    """As `chosen`. Raises ConfigError where there is none, and where `PENSTOCK_CONFIG` names a missing file.
-    A missing --config is found when it is read."""
+    """As `chosen`, but raise ConfigError if there is no configuration, or if `PENSTOCK_CONFIG` names a
+    missing file. A missing file of --config is noticed when it is read."""
     path = chosen(option)
     if path is None:
         raise ConfigError(
@@ -56,5 +56,5 @@ def required(option: Path | None = None) -> Path:
 
 
 def to_write(option: Path | None = None) -> Path:
-    """Return the path at which a new configuration counts."""
+    """Return the path at which a new configuration will be found."""
     return option or Path(os.environ.get(VARIABLE) or NAMES[0])

@@ -1,5 +1,5 @@
-"""From a YAML file to the typed `Config`, checked, and within the site's file; with settings that no
-configuration sets, and the file that a dataset's `describe` names.
+"""Loads a YAML file as the typed `Config`, after all checks, also against the site's bounds. Also reads
+settings that no configuration sets, and the file in a dataset's `describe`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 # Settings that no configuration sets: fields marked `FIXED` in `config.settings`. Tests set some by an
 # environment variable, such as shards of ten files.
 
-# For tests only: a JSON object such as `{"plan.shard_files": 10}`, with values as in a configuration
-# (`"64MiB"`).
+# Environment variable for tests, with a JSON object such as `{"plan.shard_files": 10}`. Its values have the
+# form that they have in a configuration (`"64MiB"`).
 TESTED = "PENSTOCK_TEST_SETTINGS"
 
 
 def laid_over(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration's mapping with the variable's values. Raises ConfigError for any other
-    variable."""
+    """Return the configuration's mapping, with the values of the variable TESTED merged in. Raises
+    ConfigError if the variable has any other form."""
     made = dict(values)
     for key, value in _tested().items():
         *sections, name = key.split(".")
@@ -68,12 +68,12 @@ def _unusable_setting(why: str) -> ConfigError:
     )
 
 
-# The YAML file that a dataset's `describe` names, for catalogues. It is read with each configuration.
+# The YAML file in a dataset's `describe`, for catalogues. It is read with each configuration.
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read the file's mapping as `DescribeConfig` allows it; {} if empty. Raises ConfigError with the line of
-    each problem."""
+    """Read the file's mapping, in the form of `DescribeConfig`; {} if empty. Raises ConfigError with the line
+    of each problem."""
     try:
         document = strict_yaml.read(path)
     except StrictYamlError as error:
@@ -95,39 +95,40 @@ def _unusable_description(path: Path, why: str) -> ConfigError:
     )
 
 
-# From a YAML file to the typed `Config`, checked, and within the site's file.
+# Loading a configuration.
 #
-# Commands call `load`, `penstock init` `load_text`. Workflows, where Snakemake's --config overrides the file,
-# call `read_base` and `compose`. The rest is for commands without a configuration.
+# Commands call `load`, and `penstock init` calls `load_text`. Workflows, in which Snakemake's --config
+# overrides the file, call `read_base` and `compose`. The other functions are for commands without a
+# configuration.
 #
-# It reads the configuration, the site's file (`config.site`), files of `describe`, and for `~name/...` the
-# user database. Links in the target's root are resolved where the site bounds it. Nothing is written; no
-# network is used.
+# Loading reads the configuration, the site's file (`config.site`), files in `describe`, and the user database
+# for `~name/...`. It resolves links in the target's root if the site bounds the root. It writes nothing, and
+# uses no network.
 #
-# Whatever is wrong is a ConfigError with up to MAX_LISTED problems: key path, line, value (never a secret's),
-# and what to write. They are of one stage: YAML, secrets, the form of values (`validation`,
-# `storage_options`), keys beside one another (`semantic_checks`), the site's bounds.
+# Mistakes raise a ConfigError with up to MAX_LISTED problems. Each has its key path, line and value (never a
+# secret's value), and advice. All problems come from the first stage that finds any: YAML, secrets, the form
+# of values (`validation`, `storage_options`), combinations of keys (`semantic_checks`), the site's bounds.
 
-MAX_LISTED = 20  # in one message
+MAX_LISTED = 20  # most problems in a message
 _BY_OPTION = -2
-# in messages in place of a line, for values of no file
+# words that replace the line in messages, for values that are in no file
 _PLACES = {parsed_mapping.LAID_OVER: "--config", parsed_mapping.UNWRITTEN: "", _BY_OPTION: "--backend"}
 
 
 def load(
     path: Path | str, backend_override: str | None = None, *, staging: bool = True, in_job: bool = False
 ) -> Config:
-    """Load a file, with relative folders from the working directory; `backend_override` replaces
-    `cluster.backend`. What exceeds the site's bounds is refused (`site.problems`), or tightened for a command
-    that stages nothing (`site.tightened`). With `in_job`, in a SLURM job, any backend is allowed. Raises
-    ConfigError."""
+    """Load a file. Relative folders are taken from the working directory. `backend_override` replaces
+    `cluster.backend`. Values that exceed the site's bounds are rejected (`site.problems`), or tightened for a
+    command that stages nothing (`site.tightened`). `in_job` means that this is a SLURM job, in which any
+    backend is allowed. Raises ConfigError."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     return _checked(file, _read(file, unclear), unclear, backend_override, staging=staging, in_job=in_job)
 
 
 def load_text(text: str, path: Path | str) -> Config:
-    """Load this text as if it were the file at `path`. Raises ConfigError without lines."""
+    """Load this text as if it were the file at `path`. Raises ConfigError, without line numbers."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     try:
@@ -140,13 +141,13 @@ def load_text(text: str, path: Path | str) -> Config:
 
 
 class BaseConfiguration(NamedTuple):
-    """A configuration that is read but not checked, for values to go over it: a file, or another workflow's
-    module."""
+    """A configuration that is read but not checked, to be merged with other values: a file, or another
+    workflow's module."""
 
-    label: str  # in messages: the file's path, or what replaces it
+    label: str  # the file's path, or its replacement, for messages
     file: Path | None
     document: YamlDocument
-    unclear: Mapping[KeyPath, str]  # by key path: what is wrong with an ambiguous value
+    unclear: Mapping[KeyPath, str]  # what is wrong with each ambiguous value, by its key path
 
 
 def read_base(path: Path | str) -> BaseConfiguration:
@@ -158,8 +159,8 @@ def read_base(path: Path | str) -> BaseConfiguration:
 def compose(
     base: BaseConfiguration, values: parsed_mapping.Values, heading: str, backend_override: str | None = None
 ) -> tuple[Config, bytes | None]:
-    """Load this base with `values` over it; return also a file's text that means the same, under the comment
-    `heading`. The text is None where the values change nothing in a base file, and does not include
+    """Load this base with `values` merged in. Also return the text of a file with that configuration, under
+    the comment `heading`. The text is None if the values change nothing in a base file, and does not include
     `backend_override`. Steps judge the backend, since they know whether they are in a job. Raises
     ConfigError."""
     made = parsed_mapping.laid_over(base.document, values.sections, heading)
@@ -172,14 +173,14 @@ def compose(
 
 
 def check_place(folder: Path) -> None:
-    """Raise ConfigError where the site's file does not let penstock write in this folder."""
+    """Raise ConfigError if the site's file does not allow penstock to write in this folder."""
     if (bounds := site_file()) is not None:
         site.check_place(bounds, folder)
 
 
 def site_file(path: Path | None = None) -> site.Site | None:
-    """Read the site's file, or a draft at `path` of any owner; None where there is none. Raises ConfigError
-    with each mistake's line."""
+    """Read the site's file, or a draft at `path` of any owner. None if the file does not exist. Raises
+    ConfigError with each mistake's line."""
     policy = site.stored(path)
     return None if policy is None else site.site_of(policy, _READERS, path)
 
@@ -244,7 +245,7 @@ def _root(file: Path, document: YamlDocument) -> Section:
 def _form_problems(root: Section, unclear: Mapping[KeyPath, str]) -> list[Problem]:
     problems = [Problem(where, why) for where, why in unclear.items()]
     problems += semantic_checks.control_characters(root.values)
-    # Ambiguous values are reported already, whatever they would be as text.
+    # An ambiguous value is reported only once, although its text may have further problems.
     problems += [problem for problem in validation.problems(root.values) if problem.path not in unclear]
     return problems + semantic_checks.option_problems(root)
 
@@ -317,8 +318,8 @@ def _build(root: Section, backend: str | None) -> Config:
 
 
 def _sources(dataset: Section, engine: Section) -> list[dict[str, object]]:
-    """Complete each source with `engine.timeout` and its options. Paths of files become absolute: an element
-    runs in another working directory."""
+    """Complete each source with `engine.timeout` and its options. Paths of files become absolute, since an
+    element runs in another working directory."""
     complete = []
     for source, merged in zip(semantic_checks.sources(dataset), semantic_checks.merged(dataset), strict=True):
         options = Section(merged)
@@ -348,7 +349,7 @@ def _accounts(value: object) -> list[str]:
 
 
 def _none_for(word: str) -> Callable[[object], object]:
-    """Return a reader of this word as None."""
+    """Return a reader that reads this word as None."""
     return lambda value: None if value == word else value
 
 
@@ -362,4 +363,4 @@ _READERS: Readers = {
     "auto": _none_for("auto"),
     "none": _none_for("none"),
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
-}  # by the names in the annotations of `settings`
+}  # readers by the names in the annotations of `settings`

@@ -21,8 +21,8 @@ HEAD = """\
 # No secrets here: name a profile, or a file of mode 0600. Sizes and times carry their unit: 256MiB, 4h.
 """
 WITHOUT_GROUP = "    # permissions: {group: NAME}            # whose members read what is published"
-LONGEST = 64  # characters of a dataset's name
-WITHOUT_NAME = "data"  # where the source has no usable name
+LONGEST = 64  # most characters of a dataset's name
+WITHOUT_NAME = "data"  # the dataset's name if the source has no usable name
 _PLAIN = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?[A-Za-z0-9/._+@=-]+(?::[0-9]+(?:/[A-Za-z0-9/._+@=-]*)?)?")
 _COMMENTS_FROM = 42  # column of comments, unless the line is longer
 
@@ -34,14 +34,14 @@ class KeyLine(NamedTuple):
 
 
 class NewFile(NamedTuple):
-    """What the text contains."""
+    """The content of the text."""
 
     source: str
     root: str
     dataset: str
-    options: Mapping[str, str | bool]  # of `storage_options`
-    target_is: str  # the target for people: a comment
-    group: KeyLine | None  # `permissions.group`; None: left out
+    options: Mapping[str, str | bool]  # keys of `storage_options`
+    target_is: str  # a comment that describes the target
+    group: KeyLine | None  # `permissions.group`; None if left out
     cluster: tuple[KeyLine, ...]  # keys of `cluster`
 
     def text(self) -> str:
@@ -67,7 +67,7 @@ def _line(indent: int, key: str, value: str | bool | None = None, comment: str =
 
 
 def scalar(text: str) -> str:
-    """Write text as YAML that every reader takes alike: in quotes unless plain."""
+    """Write text as YAML that all readers read alike: in quotes unless it is plain."""
     if _PLAIN.fullmatch(text):
         try:
             if strict_yaml.parse(text).value == text:
@@ -78,7 +78,7 @@ def scalar(text: str) -> str:
 
 
 def dataset_name(source: str, taken: Callable[[str], bool]) -> str:
-    """Make a valid name of the source's last folder, bucket or host; a `taken` name gets a number."""
+    """Return a valid name from the source's last folder, bucket or host. A `taken` name gets a number."""
     name = _valid(_last_folder(source)) or WITHOUT_NAME
     number, unique = 1, name
     while unique in RESERVED or taken(unique):

@@ -1,5 +1,5 @@
-"""Configurations that another program read: a mapping in place of a file's text, and values that go before
-those of a file (Snakemake's `--config`). Pure; for the workflow.
+"""Converts configurations that another program has read: a mapping that replaces a file's text, or values
+that override those of a file (Snakemake's `--config`). Pure; for the workflow.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-# Values that go before a configuration file's: Snakemake's `--config` (`config.loader.compose`).
+# Values that override a configuration file's: Snakemake's `--config` (`config.loader.compose`).
 #
-# Mappings are merged, other values replaced. The result is a document of its own, checked as every
-# configuration, whose text steps read as a file.
+# Mappings are merged, and other values are replaced. The result is a new document, which is checked as every
+# configuration is, and whose text the steps read as a file.
 
-LAID_OVER = 0  # in place of a line number: a value of `--config`
+LAID_OVER = 0  # replaces the line number of a value from `--config`
 
 
 class Values(NamedTuple):
-    """Values by section. `unclear`: by key path, why a value is ambiguous; it is kept as text."""
+    """Values by section. `unclear` has the reason for each ambiguous value, which stays text, by key path."""
 
     sections: Mapping[str, object]
     unclear: Mapping[KeyPath, str]
 
 
 def parse(words: Iterable[tuple[str, str]]) -> Values:
-    """Read (section, YAML text) pairs as strictly as the file. Raises StrictYamlError with the section."""
+    """Read pairs of section and YAML text as strictly as a file. Raises StrictYamlError with the section."""
     sections: dict[str, object] = {}
     unclear: dict[KeyPath, str] = {}
     for key, text in words:
@@ -48,8 +48,8 @@ def parse(words: Iterable[tuple[str, str]]) -> Values:
 
 
 def laid_over(document: YamlDocument, sections: Mapping[str, object], heading: str) -> YamlDocument:
-    """Lay these sections over the document. `heading` is a comment above its text, which stays where nothing
-    changes."""
+    """Return the document with these sections merged in. If no value changes, its text stays. Otherwise it
+    gets a new text, below the comment `heading`."""
     lines = dict(document.lines)
     made = YamlDocument(_merged(document.value, dict(sections), (), lines), lines)
     # A document without a file has no text.
@@ -59,7 +59,7 @@ def laid_over(document: YamlDocument, sections: Mapping[str, object], heading: s
 
 
 def merged(below: object, above: object) -> object:
-    """Lay `above` over `below`, as `laid_over`."""
+    """Merge `above` into `below`, as `laid_over` does."""
     return _merged(below, above, (), {})
 
 
@@ -74,7 +74,7 @@ def _merged(below: object, above: object, path: KeyPath, lines: dict[KeyPath, in
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes all text, so that `strict_yaml` doubts nothing."""
+    """Quotes all text, so that `strict_yaml` finds no text ambiguous."""
 
 
 def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -92,15 +92,15 @@ def _text(value: object) -> str:
 
 # A configuration that another program read: a mapping instead of a file (`workflow.workflow_values`).
 #
-# That reading may have lost what was written. YAML 1.1 makes 8 of `010`, 5400 of `1:30:00`, a date of
-# `2026-11-27`, and keeps the last of doubled keys. So values that are not plain are refused. Where the texts
-# are known, each value is looked up there: what is the text that was typed (`1e5`) stays.
+# That program may have changed the values. YAML 1.1 reads `010` as 8, `1:30:00` as 5400, `2026-11-27` as a
+# date, and only the last of repeated keys. So values that are not plain are rejected. If the texts are known,
+# each value is compared with them. A value that is still the text that was written (`1e5`) stays.
 
-UNWRITTEN = -1  # in place of a line number: of values without a known text
+UNWRITTEN = -1  # replaces the line number of values without a known text
 
 
 class ConfigText(NamedTuple):
-    """A text that values may have been read from; `name` is the file's, for messages."""
+    """A text from which values may have been read. `name` is its file's name, for messages."""
 
     name: str
     text: str
@@ -109,8 +109,8 @@ class ConfigText(NamedTuple):
 def document(
     values: Mapping[object, object], texts: Iterable[ConfigText]
 ) -> tuple[YamlDocument, Mapping[KeyPath, str]]:
-    """Return the values as a document without lines and text, and by key path what is wrong. Wrong are values
-    that are not plain, or not read as they are written in `texts`."""
+    """Return the values as a document without lines and text, and the problems by key path. Values that are
+    not plain, or that differ from their form in `texts`, are problems."""
     unclear: dict[KeyPath, str] = {}
     made = YamlDocument(_plain(values, (), unclear), {(): UNWRITTEN})
     for read in texts:
@@ -124,7 +124,7 @@ def document(
 
 
 def _plain(value: object, path: KeyPath, unclear: dict[KeyPath, str]) -> object:
-    """Convert to a document's types; note anything else, and keep it as text."""
+    """Convert to a document's types. A value of any other type is added to `unclear`, and becomes text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -166,19 +166,19 @@ def _items(
 
 
 class _Written(NamedTuple):
-    """A place where what is written and what is read differ."""
+    """A place in a text whose written value differs from the value that YAML 1.1 reads."""
 
     path: KeyPath
     line: int
     why: str
-    read: object  # what YAML 1.1 makes of it, or `_ANYTHING`
+    read: object  # the value that YAML 1.1 reads, or `_ANYTHING`
 
 
 _ANYTHING = object()
 
 
 def _lossy(text: str) -> Iterator[_Written]:
-    """Find such places; none in what is no YAML, or larger than a configuration."""
+    """Yield such places of a text. Text that is no YAML has none. The search ends after MAX_NODES values."""
     try:
         # libyaml's loader, if present: the outer configuration may be large.
         root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -213,8 +213,8 @@ def _below(node: yaml.Node, path: KeyPath, left: list[int]) -> Iterator[_Written
 
 
 def _places(written: _Written, values: object) -> Iterator[KeyPath]:
-    """Yield where the values may come from this text: same keys, from any depth of the text on, and same
-    value."""
+    """Yield the key paths at which the values may come from this place of the text. These are the ends of the
+    place's own path that lead to an equal value."""
     for begin in range(len(written.path)):
         path = written.path[begin:]
         value = _at(values, path)

@@ -1,7 +1,7 @@
-"""Sizes, rates, durations and modes as people write them, read strictly.
+"""Reads sizes, rates, durations and modes as people write them, strictly.
 
-Every unit is written out: `256MiB`, `20Gbit/s`, `30min`, `"0440"`. A bare number other than 0 is refused,
-since bytes, blocks and seconds look alike. All functions raise ValueError with what would be accepted.
+Every unit is written out: `256MiB`, `20Gbit/s`, `30min`, `"0440"`. A bare number other than 0 is rejected,
+since bytes, blocks and seconds look alike. All functions raise ValueError with the forms that they accept.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def time_limit(value: object) -> int:
 
 
 def mode(value: object, *, folder: bool) -> int:
-    """Return permission bits. Refuses write for all, setuid, sticky, setgid on files, and what its owner
-    cannot read."""
+    """Return permission bits. Rejects modes with write for all, setuid, sticky, or setgid on files, and modes
+    that do not let the owner read."""
     if not isinstance(value, str) or not _MODE.fullmatch(value):
         raise ValueError(f"must be {MODE_HELP}")
     bits = int(value, 8)
@@ -126,4 +126,4 @@ READERS: Mapping[str, Callable[[object], float | None]] = {
     "reading_age": reading_age,
     "file_mode": partial(mode, folder=False),
     "dir_mode": partial(mode, folder=True),
-}  # by the units of annotations (`config.annotations.Unit`)
+}  # readers by the names of units in annotations (`config.annotations.Unit`)

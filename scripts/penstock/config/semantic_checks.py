@@ -1,5 +1,5 @@
-"""What is wrong with a configuration although each value has its form: keys that need or exclude one another,
-options that a source's kind does not know, secrets, folders that lie in one another.
+"""Finds mistakes in a configuration whose values all have the right form. Such are keys that need or exclude
+others, options that a source's kind does not know, secrets, and folders inside one another.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # A mapping of the parsed configuration, and its place in the file.
 #
-# A missing key, and a value of another type than asked for, is read as empty: `config.validation` reports it.
+# A missing key, or a value of the wrong type, is read as empty, since `config.validation` reports it.
 
 
 class Section:
@@ -49,12 +49,12 @@ class Section:
         return key in self.values
 
     def text(self, key: str) -> str:
-        """Return the text of this key, or ""."""
+        """Return the text at this key, or ""."""
         value = self.values.get(key)
         return value if isinstance(value, str) else ""
 
     def at(self, key: str) -> Section:
-        """Return the mapping of this key."""
+        """Return the mapping at this key."""
         return Section(self.values.get(key), (*self.path, key))
 
     def each(self) -> Iterator[tuple[str, Section]]:
@@ -62,16 +62,16 @@ class Section:
         return ((key, self.at(key)) for key, value in self.values.items() if isinstance(value, dict))
 
     def listed(self, key: str) -> list[Section]:
-        """List the mappings in this key's list."""
+        """Return the mappings in the list at this key."""
         items = self.values.get(key)
         several = enumerate(items) if isinstance(items, list) else ()
         return [Section(item, (*self.path, key, at)) for at, item in several if isinstance(item, dict)]
 
 
-# Refuses keys and URLs that would hold a secret, without repeating it.
+# Rejects keys and URLs that would contain a secret, without repeating the secret.
 #
-# The configuration is copied into logs, run folders and reports. So it holds references only: a vendor's
-# profile, or a file of mode 0600.
+# The configuration is copied into logs, run folders and reports. So it contains only references: a vendor's
+# profile, or a file with mode 0600.
 
 HINT = (
     "secrets do not belong in this file: name a profile (`profile: staging`) or a file of mode 0600 "
@@ -86,7 +86,7 @@ _SECRET_KEY = re.compile(
     r"|(?:_key|secretkey|accesskeyid|secretaccesskey|sessiontoken|accountkey|connectionstring)$"
 )
 _HARMLESS_VALUES = {"anon", "google_default", "cloud", "cache"}  # values of gcsfs's `token` that are no token
-# Further names in a query: how CDNs and services give access.
+# Further names in queries, with which CDNs and services give access.
 _SECRET_QUERY = re.compile(
     r"(?i)(?:^|_)(?:signature|sig|credential|token|jwt|auth|authkey|authorization|access|ticket|session"
     r"|sessionid|session_id|hdn(?:ea|ts)|policy|pwd|pass|code|hmac|hash|nonce|otp|assertion)$"
@@ -96,7 +96,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def offenders(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """Yield (key path, why) of all that is, or may be, an inline secret."""
+    """Yield (key path, why) for every value that is, or may be, an inline secret."""
     if isinstance(value, dict):
         for key, child in value.items():
             below = (*path, key)
@@ -125,7 +125,7 @@ def _shown(name: str) -> str:
 
 
 def in_url(text: str) -> str:
-    """Return why this URL carries a secret, or ""."""
+    """Return why this URL contains a secret, or ""."""
     url = with_slashes(text) or text
     if "://" not in url:
         return ""
@@ -138,7 +138,7 @@ def in_url(text: str) -> str:
     if at_sign and (":" in user or not of_url(url).user):
         return "has user info (`user:password@`) in its URL"
     for name, _ in parse_qsl(components.query, keep_blank_values=True):
-        # accessToken, X-Plex-Token and access_token are one name.
+        # accessToken, X-Plex-Token and access_token count as forms of the same name.
         plain = _HUMP.sub("_", name.replace("-", "_").replace(".", "_"))
         if _SECRET_KEY.search(plain) or _SECRET_KEY.search(name) or _SECRET_QUERY.search(plain):
             return f"has what may be a token or a signature in its URL's query (`{_shown(name)}`)"
@@ -147,22 +147,22 @@ def in_url(text: str) -> str:
 
 # The options of each source, checked and merged.
 #
-# A dataset's `storage_options` are for all its sources: each takes what its kind knows, and a source for
-# fsspec what no other kind there knows. An option that none takes is a mistake. A source's own options go
-# first.
+# A dataset's `storage_options` are for all its sources. Each source takes the options that its kind knows. A
+# source for fsspec takes those that no other kind in the dataset knows. An option that no source takes is a
+# mistake. A source's own options override those of the dataset.
 
 _COMMON = "storage_options"
-# keys of a source that the dataset holds where it has one `source`
+# keys of a source that are in the dataset itself if it has a single `source`
 OF_ONE_SOURCE = ("inventory", "list_from", "archived", "times")
 
 
 def option_problems(root: Section) -> list[Problem]:
-    """Return options that are unknown or of a wrong type; skip sections that are no mappings."""
+    """Return options that are unknown or of a wrong type. Sections that are no mappings are skipped."""
     return [problem for _, dataset in root.at("datasets").each() for problem in _of_dataset(dataset)]
 
 
 def sources(dataset: Section) -> list[Section]:
-    """Return the dataset's sources, each with its `url`, also for one `source`."""
+    """Return the dataset's sources, each with its `url`, also if it has a single `source`."""
     url = dataset.text("source")
     if not url:
         return dataset.listed("sources")
@@ -171,7 +171,8 @@ def sources(dataset: Section) -> list[Section]:
 
 
 def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
-    """Yield each source's options: the dataset's that it takes, overridden by its own. Leaves out `null`."""
+    """Yield each source's options: those that it takes from the dataset, overridden by its own. Values of
+    `null` are left out."""
     common, kinds = dataset.at(_COMMON).values, _kinds(dataset)
     for source, of in zip(sources(dataset), kinds, strict=True):
         taken = {key: value for key, value in common.items() if _takes(of, key, kinds)}
@@ -187,7 +188,7 @@ def _of_dataset(dataset: Section) -> Iterator[Problem]:
     common = dataset.at(_COMMON).values
     problems: dict[KeyPath, Problem] = {}
     for of in dict.fromkeys(of for of in kinds if of.options):
-        # What another source of the dataset takes is for that source.
+        # An option that another source of the dataset takes is for that source.
         own = {
             key: value
             for key, value in common.items()
@@ -204,7 +205,7 @@ def _unfit(options: Mapping[str, object], of: SourceKind, where: KeyPath) -> Ite
 
 
 def _takes(of: SourceKind, key: str, kinds: Sequence[SourceKind]) -> bool:
-    """Return whether a source of this kind takes the dataset's option, beside sources of these kinds."""
+    """Return whether a source of this kind takes the dataset's option; `kinds` are those of all sources."""
     if len({kind.options for kind in kinds}) == 1:
         return True
     if of.options:
@@ -218,7 +219,7 @@ def _kinds(dataset: Section) -> list[SourceKind]:
 
 
 def known(of: SourceKind) -> Collection[str]:
-    """Return the option names of a kind of source; none where any are allowed."""
+    """Return the option names of a kind of source, or none if any are allowed."""
     return keys_of(of.options) if of.options else ()
 
 
@@ -232,7 +233,7 @@ _OF_S3_AND_AZURE = {"archived": "states no archived objects", "times": "states n
 
 
 def problems(root: Section) -> Iterator[Problem]:
-    """Yield all problems of a configuration with valid forms."""
+    """Yield all problems of a configuration whose values have valid forms."""
     for name, dataset in root.at("datasets").each():
         if name in RESERVED:
             yield Problem(
@@ -255,7 +256,7 @@ def problems(root: Section) -> Iterator[Problem]:
 
 
 def control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
-    """Yield texts and keys with control characters, in a document of any form."""
+    """Yield a problem for each text or key with a control character, in a document of any form."""
     if isinstance(value, dict):
         for key, child in value.items():
             yield from control_characters(key, (*path, key))
@@ -327,7 +328,7 @@ def _sources_problems(dataset: Section) -> Iterator[Problem]:
 
 
 def _listing_problems(dataset: Section) -> Iterator[Problem]:
-    """Check keys for listings read from elsewhere."""
+    """Check the keys of listings that are read from elsewhere."""
     for key in OF_ONE_SOURCE:
         if "sources" in dataset and key in dataset:
             yield Problem((*dataset.path, key), "belongs into each of `sources`: a listing is of one source")
@@ -346,7 +347,7 @@ def _listing_problems(dataset: Section) -> Iterator[Problem]:
 
 
 def _store_problems(dataset: Section) -> Iterator[Problem]:
-    """Check keys for what only S3 and Azure state of an object."""
+    """Check keys that need facts which only S3 and Azure state about an object."""
     for source, options in zip(sources(dataset), merged(dataset), strict=True):
         for key, lacks in _OF_S3_AND_AZURE.items():
             if source.text(key) and not kind(source.text("url"), options).archives:

@@ -1,5 +1,5 @@
-"""The typed settings from plain mappings and back: for the YAML file, for the configuration that a run froze
-as JSON, and for the part of it that decides a run's identity. Pure.
+"""Converts plain mappings to typed settings and back. It is used for the YAML file, for the configuration
+that a run freezes as JSON, and for the keys that decide a run's identity. Pure.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config
 
 
-# Typed settings from plain mappings and back, for the YAML file and for a run's frozen JSON.
+# Conversion of plain mappings to typed settings and back, for the YAML file and a run's frozen JSON.
 #
-# A dataclass's annotations say how each field is read. Settings hold references to secrets, never secrets.
-# What depends on the working directory is resolved before they are written.
+# A dataclass's annotations say how each field is read. Settings contain references to secrets, but no
+# secrets. Values that depend on the working directory are resolved before settings are written.
 
 T = TypeVar("T")
 
-# Readers of values by the name in a field's annotation, such as `Annotated[Path, "folder"]` or
-# `Annotated[int, Unit("size")]`; `null` is None without a reader.
+# Readers of values, by the name in a field's annotation, such as `Annotated[Path, "folder"]` or
+# `Annotated[int, Unit("size")]`. They are not called for `null`, which becomes None.
 Readers = Mapping[str, Callable[[Any], object]]
 
 
 def to_json(value: DataclassInstance) -> dict[str, object]:
-    """Return a JSON form of settings; `from_json` is its inverse."""
+    """Return settings in a form for JSON; `from_json` is the inverse."""
     return {name: plain(inner) for name, inner in asdict(value).items()}
 
 
 def plain(value: object) -> object:
-    """Return a setting's value for JSON."""
+    """Return a setting's value in a form for JSON."""
     if isinstance(value, Path):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -59,14 +59,14 @@ def plain(value: object) -> object:
 
 
 def from_json(kind: type[T], raw: object) -> T:
-    """Read what `to_json` made, perhaps in another version: missing fields have defaults, unknown ones are
-    ignored. Raises TypeError or ValueError."""
+    """Read settings that `to_json` made, perhaps in another version. Missing fields get their defaults, and
+    unknown fields are ignored. Raises TypeError or ValueError."""
     return read(kind, raw, {})
 
 
 def read(kind: type[T], raw: object, readers: Readers) -> T:
-    """Make the dataclass `kind` of a mapping, by the readers that its annotations name. Raises what readers
-    raise, and as `from_json`."""
+    """Make the dataclass `kind` from a mapping, with the readers that its annotations name. Raises the errors
+    of the readers and of `from_json`."""
     if not isinstance(raw, Mapping):
         raise TypeError(f"{kind.__name__} is made of a mapping, not of {raw}")
     declared = fields(kind)  # type: ignore[arg-type]
@@ -91,11 +91,11 @@ def _value(kind: Any, value: Any, readers: Readers) -> Any:
     return kind(value) if kind in (Path, float) else value
 
 
-# The part of a run's identity that the configuration decides; list makes the run's id of it and of the
-# listing's digest.
+# The part of a run's identity that the configuration decides. The list step makes the run's id from it and
+# from the listing's digest.
 #
-# A run is the same wherever it runs from and however it is copied: `target`, `cluster` and `engine` never
-# decide. For other keys `config.settings` declares it:
+# The machine and the way of copying do not change a run's identity, so `target`, `cluster` and `engine` are
+# no part of it. For other keys, `config.settings` declares whether they are part of it:
 #
 # | annotated with | part of the identity |
 # |----------------|----------------------|
@@ -104,7 +104,7 @@ def _value(kind: Any, value: Any, readers: Readers) -> Any:
 
 
 def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
-    """Return the keys that decide, as JSON: the dataset's and those of `plan` and `verify`."""
+    """Return the keys that decide a run's identity, as JSON: those of the dataset, `plan` and `verify`."""
     return {**_deciding(dataset), **_deciding(config.plan), **_deciding(config.verify)}
 
 
@@ -118,8 +118,8 @@ def _deciding(section: DataclassInstance) -> dict[str, object]:
     return values
 
 
-# The configuration that a run froze when it was listed, in `run.json`. Its steps obey it, whatever the file
-# says later.
+# The configuration that a run freezes in `run.json` when it is listed. The run's steps obey it, even if the
+# file changes later.
 
 Section = TypeVar("Section")
 
@@ -137,9 +137,9 @@ def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
 
 
 class RunConfig:
-    """What `freeze` made, perhaps in another version: newer settings have defaults, unknown ones are ignored.
-    Each part is converted when it is first read, since an audit freezes only the engine's. Raises FailedError
-    then for a missing or damaged part."""
+    """A configuration that `freeze` made, perhaps in another version. Newer settings get their defaults, and
+    unknown settings are ignored. Each part is converted when it is first read, since an audit freezes only
+    the engine's. A missing or damaged part raises FailedError then."""
 
     def __init__(self, raw: Mapping[str, object], where: object) -> None:
         self._raw, self._where = raw, where

@@ -1,14 +1,14 @@
-"""The typed configuration: what `config.loader.load` makes of the YAML file.
+"""The typed configuration, into which `config.loader.load` converts the YAML file.
 
-Sizes are bytes, rates bytes per second, durations seconds. Each key is declared here once: type, default,
-allowed values, unit, and meaning to people (`config.annotations`). Sections of a release's content also
-declare whether a key is part of the run's identity (`DECIDES` or `APART`). Fields marked `FIXED` have no key.
-`make docs` generates docs/configuration.md and the JSON schema from this module, in the order of the fields;
-a section's docstring is its text there. Options of sources are in `config.option_keys`.
+Sizes are bytes, rates bytes per second, durations seconds. Each key is declared only here: type, default,
+allowed values, unit, and its meaning in words (`config.annotations`). Sections about a release's content also
+declare whether a key is part of the run's identity (`DECIDES` or `APART`). Fields marked `FIXED` are no keys.
+`make docs` generates docs/configuration.md and the JSON schema from this module, in the order of the fields.
+A section's docstring is its text on that page. Options of sources are in `config.option_keys`.
 """
 
-# Annotations are read at run time: no `from __future__ import annotations`. Each dataclass has a docstring:
-# dataclasses would otherwise make one of its annotations, some milliseconds in every process.
+# Annotations are read at run time, so `from __future__ import annotations` is not used. Each dataclass has a
+# docstring, since making its default docstring would take some milliseconds in every process.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,9 +37,9 @@ from penstock.core.step_table import IN_ELEMENTS
 
 AUTO_TIME = 0  # a time limit that penstock works out (`core.estimates`)
 
-# part of a run's identity: another value makes another run of a listing, and another release
+# mark of keys in a run's identity: if a value changes, the listing leads to a new run and a new release
 DECIDES = "decides"
-APART = "apart"  # no part of a run's identity: the run is found again whatever the value
+APART = "apart"  # mark of keys outside a run's identity: if a value changes, the run is still found
 Size = Annotated[int, Unit("size", zero=True)]
 Rate = Annotated[int, Unit("rate")]
 Duration = Annotated[float, Unit("duration")]
@@ -52,13 +52,13 @@ Accounts = Annotated[
     "accounts",
 ]
 
-# Seconds that a reader's pin keeps a release from removal; longer where `gc.grace` is.
+# Seconds for which a reader's pin keeps a release from removal, unless `gc.grace` is longer.
 LONGEST_PIN = 14 * 86400.0
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
-# From this size on, this percentage of a file system stays free by default. Parallel file systems slow down,
-# and their targets fill unevenly, long before they are full.
+# The size from which on a percentage of a file system stays free by default, and that percentage. Parallel
+# file systems slow down, and their targets fill unevenly, long before they are full.
 LARGE, KEPT_PERCENT = 100 * TIB, 5
 
 
@@ -80,7 +80,7 @@ class Settings:
 STRIPING = (
     r"^(inherit|auto|targets=[1-9][0-9]{0,2}"
     r"(, ?chunk=((64|128|256|512)KiB|(1|2|4|8|16|32|64|128|256|512)MiB|1GiB))?)$(?!\n)"
-)  # of `target.striping`, which `fs.placement` reads
+)  # pattern of `target.striping`, which `fs.placement` reads
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,7 +93,7 @@ class TargetConfig(Settings):
         About("""The folder that holds one folder for each dataset. A relative path is relative to the working
             directory. On SLURM every node must see it under this path."""),
         Example("/beegfs/datasets"),
-    ]  # absolute after loading
+    ]  # an absolute path after loading
     state_root: Annotated[
         Folder | None,
         Text("a folder for locks and journals"),
@@ -126,8 +126,8 @@ class TargetConfig(Settings):
             resumed. `null` is 1GiB, and on file systems beyond 100TiB 5 % of them."""),
         Example("2TiB"),
     ] = None  # see `kept`
-    filesystem: Annotated[str, FIXED] = "auto"  # `auto`: by the kind of file system of the mount (`fs.kinds`)
-    # Metadata operations a second of all runs below the root, by the site's file; None: by the file system.
+    filesystem: Annotated[str, FIXED] = "auto"  # file system's kind; `auto`: the mount's (`fs.kinds`)
+    # metadata operations a second of all runs in the root, set by the site; None if the file system decides
     ops: Annotated[int | None, FIXED] = None
     striping: Annotated[
         str,
@@ -165,11 +165,11 @@ class TargetConfig(Settings):
     def kept(self, total: int) -> int:
         """Return the bytes that a run leaves free on a file system of `total` bytes.
 
-        | `keep_free` | the file system | left free              |
-        |-------------|-----------------|------------------------|
-        | given       | any             | that                   |
-        | not given   | up to 100 TiB   | 1 GiB                  |
-        | not given   | larger          | 5 %, and at least 1 TiB |
+        | `keep_free` | the file system | left free               |
+        |-------------|-----------------|-------------------------|
+        | set         | any             | `keep_free`             |
+        | not set     | up to 100 TiB   | 1 GiB                   |
+        | not set     | larger          | 5 %, and at least 1 TiB |
         """
         if self.keep_free is not None:
             return self.keep_free
@@ -185,15 +185,15 @@ Times = Annotated[str, Choice("store", "metadata")]
 Options = Annotated[
     Mapping[str, object],
     Fields("a mapping of references: endpoint_url, region, profile, credentials_file, ca_bundle, ..."),
-]  # of a kind of source: `config.option_keys`
+]  # options of a kind of source (`config.option_keys`)
 
 
 class Reach(NamedTuple):
     """How a source's servers are reached, whatever they speak; passed whole to what opens a connection."""
 
     timeout: float = 60.0  # seconds without a byte after which a connection is given up
-    ca_bundle: str = ""  # a file or folder of certificate authorities; "": see `http.endpoint`
-    proxy: str = ""  # of servers that speak HTTP; "": see `http.endpoint`
+    ca_bundle: str = ""  # a file or folder of certificate authorities; for "" see `http.endpoint`
+    proxy: str = ""  # proxy for servers that speak HTTP; for "" see `http.endpoint`
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,7 +214,7 @@ class SourceConfig(Settings):
         About("""The folder, below `data/`, that this source is copied into. Every one of several sources
             needs its own; none lies in another's."""),
         Example("labels"),
-    ] = ""  # normalised
+    ] = ""  # a normalised path
     inventory: Annotated[Inventory, About("`inventory` of this source.")] = field(default=None, kw_only=True)
     list_from: Annotated[KeyList, About("`list_from` of this source.")] = field(default=None, kw_only=True)
     archived: Annotated[Archived, About("`archived` of this source.")] = field(default="refuse", kw_only=True)
@@ -224,7 +224,7 @@ class SourceConfig(Settings):
         About("Options of this source alone; they go before the dataset's."),
         Example({"profile": "staging"}),
     ] = field(default_factory=dict)
-    timeout: Annotated[Duration, FIXED] = field(default=60.0, kw_only=True)  # `engine.timeout`, by the loader
+    timeout: Annotated[Duration, FIXED] = field(default=60.0, kw_only=True)  # copied from `engine.timeout`
 
     @property
     def reach(self) -> Reach:
@@ -365,7 +365,7 @@ class PermissionsConfig(Settings):
             made in them inherits them. Where it is empty, ACLs are neither set nor looked at."""),
         Example(["group:genomics:r-X", "group:imaging:r-X"]),
         DECIDES,
-    ] = ()  # of named users and groups (`core.posix_acl.parse`)
+    ] = ()  # entries of named users and groups (`core.posix_acl.parse`)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -377,7 +377,7 @@ class FollowLimit(Settings):
 
     def allowed(self, files: int) -> tuple[int, int]:
         """Return how many of `files` may be pinned anew, and how many may leave. A fraction above 0 allows at
-        least one file, 0 none. Not all files may leave: a release is never empty."""
+        least one file, and 0 allows none. One file must stay, since a release is never empty."""
         changed, gone = (
             max(1, int(fraction * files)) if fraction else 0 for fraction in (self.changed, self.gone)
         )
@@ -467,7 +467,7 @@ class RetentionConfig(Settings):
         Number("a number of releases, 1 or more", 1, 1000000),
         About("The newest so many stay, by when they were published."),
         Example(3),
-    ] = None  # None: none by number; `within` likewise
+    ] = None  # None if no release stays for its number; `within` likewise
     within: Annotated[
         Duration | None, About("Those that were published within this time stay."), Example("90d")
     ] = None
@@ -485,7 +485,7 @@ class DatasetConfig(Settings):
     """What is staged, and by which rules."""
 
     name: Annotated[str, DECIDES]  # the dataset's key in `datasets`
-    # identity: `list` adds each source's URL and folder
+    # The list step adds each source's URL and folder to the identity.
     sources: Annotated[tuple[SourceConfig, ...], InPlace(DatasetSources), APART]
     include: Annotated[
         Patterns,
@@ -524,7 +524,7 @@ class DatasetConfig(Settings):
         About("""Folders without any file, in a source that is a folder: `leave` leaves them out and counts
             them, `keep` makes them in the release."""),
         APART,
-    ] = "leave"  # identity: `list` adds the kept ones
+    ] = "leave"  # the list step adds kept folders to the identity
     checksums: Annotated[
         tuple[Annotated[str, Text("a key such as SHA256SUMS", longest=1024)], ...],
         Items("a list of keys of checksum files"),
@@ -550,7 +550,7 @@ class DatasetConfig(Settings):
             where no more than 5 % of the files change and 0.1 % leave. `pinned`: a versioned S3 bucket is
             listed and read by version ids, so that no change is seen."""),
         APART,
-    ] = "refuse"  # `follow`: within `FollowLimit`
+    ] = "refuse"  # `follow` allows changes within `FollowLimit`
     follow_limit: Annotated[FollowLimit, FIXED, APART] = FollowLimit()
     recall: Annotated[
         Size,
@@ -568,7 +568,7 @@ class DatasetConfig(Settings):
             current release, pinned ones, what a run needs, and what left `current` within `gc.grace`. Without
             it gc removes no release. Nothing is ever removed but by gc and `penstock remove`."""),
         APART,
-    ] = None  # None: gc removes no release
+    ] = None  # None if gc removes no release
     describe: Annotated[
         DescribeConfig | None,
         Text("the path of a YAML file with name, description, license, ..."),
@@ -578,7 +578,7 @@ class DatasetConfig(Settings):
         Example("imagenet.about.yaml"),
         "description",
         APART,
-    ] = None  # None: publish writes no description
+    ] = None  # None if publish writes no description
 
 
 AUTO_CORES: Final = "auto"
@@ -680,7 +680,7 @@ class JobOptions(Settings):
             and no node of the job keeps cores itself (CpuSpecList, CoreSpecCount) or has only 2, else for
             nothing. `none` leaves the option out."""),
         Example(2, "none"),
-    ] = AUTO_CORES  # None: option left out; `auto`: until the cluster has settled it
+    ] = AUTO_CORES  # None to leave the option out; `auto` until the cluster has decided
     cpus: Annotated[
         int | None,
         Number("a number of CPUs", 1, 65536),
@@ -697,27 +697,27 @@ class JobOptions(Settings):
 
     @property
     def spec_cores(self) -> int | None:
-        """`core_spec` of settled options. Raises ValueError for `auto`."""
+        """`core_spec` after the cluster has decided. Raises ValueError for `auto`."""
         if isinstance(self.core_spec, str):
             raise ValueError("the cluster has not settled what core_spec: auto comes to")
         return self.core_spec
 
     @property
     def whole_nodes(self) -> bool:
-        """Whether the job asks for --exclusive, of settled options. Raises as `spec_cores`.
+        """Whether the job asks for --exclusive. Raises as `spec_cores`.
 
         | core_spec | cpus  | --exclusive                                               |
         |-----------|-------|-----------------------------------------------------------|
-        | a number  | any   | left out: core-spec takes whole nodes itself              |
-        | none      | given | no                                                        |
-        | none      | null  | yes: an element gets what the node has, and not one CPU   |
+        | a number  | any   | no, since --core-spec itself takes whole nodes            |
+        | none      | set   | no                                                        |
+        | none      | null  | yes, so that an element gets all CPUs and not only one    |
         """
         return self.spec_cores is None and self.cpus is None
 
     @property
     def node_alone(self) -> bool | None:
-        """Whether the job gets whole nodes, by core-spec or --exclusive. None: the cluster settles it, as
-        `core_spec: auto` beside `cpus`."""
+        """Whether the job gets whole nodes, through --core-spec or --exclusive. None if the cluster decides,
+        as it does for `core_spec: auto` together with `cpus`."""
         if isinstance(self.core_spec, str):
             return replace(self, core_spec=None).whole_nodes or None
         return self.core_spec is not None or self.whole_nodes
@@ -748,7 +748,7 @@ class ClusterConfig(Settings):
             array of its own, after the copy. `submit` is the job of `penstock run --submit`: one core, and
             memory by what the last listing counted, where nothing is set for it."""),
         Example({"verify": {"partition": "cpu", "core_spec": "none"}}),
-    ] = field(default_factory=dict)  # by step, whole: `options` with the step's keys laid over
+    ] = field(default_factory=dict)  # complete options by step: `options`, overridden by the step's keys
     python: Annotated[
         Interpreter,
         About("""The Python interpreter that elements run with. `null` is the one that runs penstock now. Set
@@ -756,7 +756,7 @@ class ClusterConfig(Settings):
             is refused where others than the account that calls penstock may write this file."""),
         Example("/opt/penstock/bin/python"),
     ] = None
-    # seconds between queries after the first; up to a minute in long runs
+    # seconds between queries after the first query; up to a minute in long runs
     poll: Annotated[Duration, FIXED] = 15.0
     slurm_api: Annotated[
         str,
@@ -772,7 +772,7 @@ class ClusterConfig(Settings):
             is the one that runs penstock now. Refused as `python` is."""),
         Example("/opt/pyslurm/bin/python3"),
     ] = None
-    retries: Annotated[int, FIXED] = 2  # tries again of a failed shard, within one command
+    retries: Annotated[int, FIXED] = 2  # further tries for a failed shard, within a command
     mail: Annotated[
         str | None,
         Text("an address, or an account of the cluster", "^[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}$"),
@@ -780,7 +780,7 @@ class ClusterConfig(Settings):
             `--mail-user`, `--mail-type=END,FAIL`."""),
         Example("alice@example.org"),
     ] = None
-    probe: Annotated[bool, FIXED] = True  # preflight runs a one-second job to see a node's environment
+    probe: Annotated[bool, FIXED] = True  # whether preflight checks a node's environment in a one-second job
     gpu_nodes: Annotated[
         str,
         Choice("allow", "refuse"),
@@ -789,10 +789,10 @@ class ClusterConfig(Settings):
             is among those that `partition` and `constraint` leave."""),
         Example("allow"),
     ] = "refuse"
-    options: Annotated[JobOptions, InPlace(JobOptions)] = JobOptions()  # for every step
+    options: Annotated[JobOptions, InPlace(JobOptions)] = JobOptions()  # options for every step
 
     def of(self, step: str) -> JobOptions:
-        """Return the step's own job options, else those of all steps."""
+        """Return the step's own job options, or those of all steps if it has none."""
         return self.steps.get(step, self.options)
 
 
@@ -800,7 +800,7 @@ class ClusterConfig(Settings):
 class ListConfig(Settings):
     """How sources are listed."""
 
-    # seconds in which a broken-off listing can be continued; 0: never
+    # seconds within which an interrupted listing can be continued; 0 for never
     resume_within: Annotated[Duration, FIXED] = 3600.0
 
 
@@ -810,9 +810,9 @@ class PlanConfig(Settings):
 
     shard_bytes: Annotated[Size, FIXED, APART] = TIB  # most bytes of a shard, about
     shard_files: Annotated[int, FIXED, APART] = 500_000  # most files of a shard
-    # objects from this size on are split into parts, over several shards
+    # the size from which on objects are split into parts, in several shards
     giant_bytes: Annotated[Size, FIXED, DECIDES] = 64 * GIB
-    part_bytes: Annotated[Size, FIXED, DECIDES] = 256 * MIB  # a whole number of MiB
+    part_bytes: Annotated[Size, FIXED, DECIDES] = 256 * MIB  # size of a part, a whole number of MiB
     reuse: Annotated[
         str,
         Choice("auto", "reflink", "link", "copy", "none"),
@@ -831,7 +831,7 @@ class PlanConfig(Settings):
 class EngineConfig(Settings):
     """How an element copies and reads. The defaults measure the machine and the source as they go."""
 
-    workers: Annotated[int | None, FIXED] = None  # processes; None: by the CPUs
+    workers: Annotated[int | None, FIXED] = None  # processes of an element; None if its CPUs decide
     streams: Annotated[
         int | None,
         "auto",
@@ -839,8 +839,8 @@ class EngineConfig(Settings):
         About("""Files or parts of files that one element copies at once, over all its workers. `auto` begins
             with 1 to 8 a worker and adds more, up to 64 in all, while that makes the copy faster. Set it
             where a store or proxy limits connections."""),
-    ] = None  # processes x threads; None: auto
-    # `fsync` each file, `syncfs` a barrier, or `auto` by file system
+    ] = None  # number of processes times threads; None for `auto`
+    # `fsync` for each file, `syncfs` as a barrier, or `auto` if the file system decides
     durability: Annotated[str, FIXED] = "auto"
     limit: Annotated[
         Rate | None,
@@ -891,7 +891,7 @@ class VerifyConfig(Settings):
             read. [audit.md](audit.md) says what that proves."""),
         Example("all", "7d"),
         APART,
-    ] = 30 * 86_400.0  # None (`all`): each linked file is read each time
+    ] = 30 * 86_400.0  # None (`all`) if each linked file is read each time
     direct: Annotated[
         str,
         Choice("unshared", "always"),
@@ -915,13 +915,13 @@ class VerifyConfig(Settings):
 
     @property
     def carries_for(self) -> float | None:
-        """`linked`, where a release may hold files that were not read back for it; None: all are read."""
+        """`linked` if a release may contain files that were not read back for it, or None if all are read."""
         return self.linked if self.minimum_grade in ("auto", "written") else None
 
     @property
     def whole_giants(self) -> bool:
-        """Whether giants get whole-file digests, made while they are verified: for digests that their parts
-        cannot make together."""
+        """Whether verify also computes digests of whole giants, as it must for digests that cannot be
+        combined from their parts."""
         return self.digests != ("xxh3_128",)
 
 
@@ -949,12 +949,12 @@ class GcConfig(Settings):
             wait."""),
         Example("30d"),
     ] = 14 * 86400.0
-    # seconds from a release's mark to the last look at pins; None: by the file system
+    # seconds from a release's mark to the last look at pins; None if the file system decides
     settle: Annotated[Duration | None, FIXED] = None
 
     @property
     def longest_pin(self) -> float:
-        """Seconds after which a reader's pin ends: 14 days, or a longer `grace`."""
+        """Seconds after which a reader's pin ends: 14 days, or `grace` if that is longer."""
         return max(LONGEST_PIN, self.grace)
 
 
@@ -970,7 +970,7 @@ class BandwidthConfig(Settings):
             hold. One for each link, whatever the targets are. On SLURM every node must see it under this
             path. A relative path is relative to the working directory."""),
         Example("/beegfs/.penstock-wan"),
-    ] = None  # None: each element has only `engine.limit`
+    ] = None  # None if each element has only `engine.limit`
     link: Annotated[
         Rate | None,
         About("""What the link carries. The elements together read no more than this without `reserve`, and no
@@ -997,13 +997,13 @@ class BandwidthConfig(Settings):
 
     @property
     def miles(self) -> float:
-        """`distance`, or 0.0."""
+        """`distance` in miles, or 0.0."""
         text = self.distance or "0mi"
         return float(text[:-2]) / (1.609344 if text.endswith("km") else 1)
 
     @property
     def rate(self) -> int | None:
-        """Bytes a second that all elements may read; None: by the folder's cap file."""
+        """Bytes a second that all elements may read together; None if the folder's cap file decides."""
         return None if self.link is None else self.link - (self.reserve or 0)
 
 

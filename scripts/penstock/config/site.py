@@ -1,8 +1,8 @@
 """The site's file, the administrator's bounds for all configurations on a machine: `/etc/penstock/site.yaml`.
 
-It is read before each configuration, which may only tighten it. No option, environment variable or key names
-another file; without it nothing is bounded. Policy against accidents: who changes the program can pass it.
-SLURM's QOS and licences, quotas and modes enforce.
+It is read before each configuration, which may only tighten the bounds. No option, environment variable or
+key chooses another file. Without the file nothing is bounded. It is a policy against accidents, which anyone
+who changes the program can bypass. Only SLURM's QOS and licences, quotas and modes enforce limits.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config, JobOptions
 
 FILE = file_choice.SITE
-OTHERS = stat.S_IWGRP | stat.S_IWOTH  # bits of a mode by which others than the owner may write
+OTHERS = stat.S_IWGRP | stat.S_IWOTH  # bits of a mode that let accounts other than the owner write
 
 
 @dataclass(frozen=True)
 class Site:
-    """The file as it was read."""
+    """The site's file, as it was read."""
 
     bounds: Bounds
     document: YamlDocument
@@ -45,12 +45,12 @@ class Site:
 
 
 def stored(path: Path | None = None) -> YamlDocument | None:
-    """Read the site's file, or a draft at `path`; None where there is none. Raises ConfigError for an
-    unreadable file, such as a dangling link, and where others than root may have written the site's file.
-    Then no command runs, since its bounds are unknown."""
+    """Read the site's file, or a draft at `path`; None if it does not exist. Raises ConfigError for an
+    unreadable file, such as a dangling link, or if accounts other than root may have written the site's file.
+    No command runs then, since its bounds are unknown."""
     path = path or FILE
     try:
-        # Open a FIFO without waiting for its writer.
+        # O_NONBLOCK opens a FIFO without waiting for its writer.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if path == FILE:
                 _judge(path, os.fstat(file.fileno()))
@@ -66,7 +66,7 @@ def stored(path: Path | None = None) -> YamlDocument | None:
 
 
 def site_of(document: YamlDocument, readers: Readers, path: Path | None = None) -> Site:
-    """Return what the document says. Raises ConfigError with each wrong line."""
+    """Return the document's bounds. Raises ConfigError with each wrong line."""
     path, value = path or FILE, {} if document.value is None else document.value
     if mistakes := [*_without_folder(Section(value).at("bandwidth")), *validation.problems(value, SITE)]:
         raise _wrong(path, validation.in_lines(mistakes, document))
@@ -74,7 +74,7 @@ def site_of(document: YamlDocument, readers: Readers, path: Path | None = None) 
 
 
 def _without_folder(bandwidth: Section) -> Iterator[Problem]:
-    """Refuse a cap without a folder to share it in."""
+    """Reject a cap without a folder in which runs can share it."""
     if ("link" in bandwidth or "requests" in bandwidth) and "folder" not in bandwidth:
         yield Problem(
             bandwidth.path, f"{shown(bandwidth.values)} cannot be used; give folder, link and requests"
@@ -83,7 +83,7 @@ def _without_folder(bandwidth: Section) -> Iterator[Problem]:
 
 def _judge(path: Path, file_status: os.stat_result) -> None:
     """Raise ConfigError unless only root can have written it."""
-    # Also the folder that a link leads to: who may write there can replace the file.
+    # The folder that a link leads to counts, too: whoever may write there can replace the file.
     folders = dict.fromkeys((path.parent, Path(os.path.realpath(path)).parent))
     for what, status in ((path, file_status), *((folder, folder.stat()) for folder in folders)):
         if status.st_uid != 0 or status.st_mode & OTHERS:
@@ -107,21 +107,21 @@ def _wrong(path: Path, why: str) -> ConfigError:
     )
 
 
-# A configuration beside it -----------------------------------------------------------------
+# Bounds applied to a configuration ---------------------------------------------------------
 
 
 def filled(config: Config, site: Site) -> Config:
-    """Return the configuration with the site's values where it has none.
+    """Return the configuration, with the site's values for keys that have no value.
 
-    | key                                        | without a value of its own                           |
+    | key                                        | value if the configuration has none                  |
     |--------------------------------------------|------------------------------------------------------|
-    | `cluster.partition`                        | the first of the site's                              |
-    | `cluster.max_elements`                     | at its default: the lower one of that and the site's |
+    | `cluster.partition`                        | the first partition of the site                      |
+    | `cluster.max_elements`                     | the default or the site's value, whichever is lower  |
     | `target.owners`, `target.contact`          | the site's                                           |
     | `bandwidth.*`                              | the site's                                           |
-    | `gc.grace`                                 | at its default: the longer one of that and the site's |
+    | `gc.grace`                                 | the default or the site's value, whichever is longer |
 
-    `target.ops` is only the site's.
+    `target.ops` always comes from the site.
     """
     bounds, target, bandwidth = site.bounds, config.target, config.bandwidth
     if target.ops is None:
@@ -162,17 +162,17 @@ def _filled_job(options: JobOptions, bounds: SiteCluster) -> JobOptions:
 def tightened(config: Config, site: Site) -> Config:
     """Bring a `filled` configuration within the site's bounds, for a command that stages nothing.
 
-    So a tightened site's file never stops a command that reads, or that ends what runs.
+    So tighter bounds never stop a command that only reads, or that ends running work.
 
-    | key                     | counts                                                      |
+    | key                     | value that counts                                           |
     |-------------------------|-------------------------------------------------------------|
-    | `target.owners`         | those that both list; where there is none, the site's       |
-    | `cluster.max_elements`  | the lower one                                               |
+    | `target.owners`         | accounts in both lists, or the site's list if there is none |
+    | `cluster.max_elements`  | the lower value                                             |
     | `bandwidth.folder`      | the site's                                                  |
-    | `gc.grace`              | the longer one                                              |
-    | `target.root`, backend, | the configuration's: there lies what is read, and there     |
-    | partitions              | runs what is ended                                          |
-    | `bandwidth.link`,       | the configuration's: the engine alone takes them            |
+    | `gc.grace`              | the longer value                                            |
+    | `target.root`, backend, | the configuration's, because the command reads data, or     |
+    | partitions              | ends work, at that place                                    |
+    | `bandwidth.link`,       | the configuration's, because only the engine uses them      |
     | `bandwidth.requests`    |                                                             |
     """
     bounds, target, cluster = site.bounds, config.target, config.cluster
@@ -191,20 +191,20 @@ def tightened(config: Config, site: Site) -> Config:
 
 
 def problems(config: Config, site: Site, *, in_job: bool = False) -> Iterator[Problem]:
-    """Yield what a `filled` configuration takes beyond the site's bounds, with the site's line. `in_job`: the
-    cluster gave this node, so any backend may work.
+    """Yield the values of a `filled` configuration that exceed the site's bounds, with the site's line.
+    `in_job` means that the cluster granted this node, so any backend may work.
 
-    | site's key              | a configuration may say                              |
+    | site's key              | values that a configuration may have                 |
     |-------------------------|------------------------------------------------------|
-    | `target.roots`          | one of them, or a folder below one, links followed   |
-    | `target.owners`         | some of them, as they are written there              |
-    | `cluster.backends`      | one of them; in a job any                            |
-    | `cluster.partitions`    | these, several as `a,b`, for each step too           |
-    | `cluster.max_elements`  | that or less, for each step too                      |
-    | `bandwidth.folder`      | this one                                             |
-    | `bandwidth.link`        | that or less, of `link` less `reserve`               |
-    | `bandwidth.requests`    | that or less                                         |
-    | `gc.grace`              | that or more                                         |
+    | `target.roots`          | one of these, or a folder below it; links followed   |
+    | `target.owners`         | some of these, as they are written there             |
+    | `cluster.backends`      | one of these; any in a job                           |
+    | `cluster.partitions`    | some of these, as `a,b`; also in each step           |
+    | `cluster.max_elements`  | at most the site's; also in each step                |
+    | `bandwidth.folder`      | only the site's                                      |
+    | `bandwidth.link`        | `link` less `reserve` is at most the site's          |
+    | `bandwidth.requests`    | at most the site's                                   |
+    | `gc.grace`              | at least the site's                                  |
     """
     bounds = site.bounds
     yield from _target(config, site)
@@ -239,14 +239,14 @@ def _target(config: Config, site: Site) -> Iterator[Problem]:
 
 
 def _is_given(site: Site, folder: Path) -> bool:
-    """Return whether a folder is one of the site's roots, or below one; follows links."""
+    """Return whether a folder is one of the site's roots, or below a root. Follows links."""
     roots = site.bounds.target.roots
     place = Path(os.path.realpath(folder))
     return not roots or any(place.is_relative_to(os.path.realpath(root)) for root in roots)
 
 
 def check_place(site: Site, folder: Path) -> None:
-    """Raise ConfigError for a folder that is not at or below one of the site's roots."""
+    """Raise ConfigError for a folder that is neither one of the site's roots nor below one."""
     if not _is_given(site, folder):
         names = " and ".join(map(str, site.bounds.target.roots))
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What the site's file may contain, typed; `config.site` applies it."""
+"""The typed contents of the site's file. `config.site` applies these bounds to configurations."""
 
 # Annotations are read at run time: no `from __future__ import annotations`.
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from penstock.config.backends import BACKENDS
 from penstock.config.settings import Accounts, Duration, Folder, Rate
 
 T = TypeVar("T")
-Bound = Annotated[T | None, NOT_NULL]  # None: not in the file
+Bound = Annotated[T | None, NOT_NULL]  # a bound; None if it is not in the file
 AbsoluteFolder = Annotated[Folder, Text("an absolute folder", "^/")]
 
 
@@ -19,9 +19,9 @@ class SiteTarget:
 
     owners: Accounts = ()  # (): any
     contact: Bound[Annotated[str, Text("an address or a name", r"^[^\x00-\x1f]{1,200}$")]] = None
-    # where roots may be; (): anywhere
+    # folders in which roots may be; () if they may be anywhere
     roots: Annotated[tuple[AbsoluteFolder, ...], Items("a list of folders", least=1, unique=True)] = ()
-    # metadata operations a second below a root; None: by the file system
+    # metadata operations a second below a root; None if the file system's kind decides
     ops: Bound[Annotated[int, Number("operations a second", 1)]] = None
 
 
@@ -63,12 +63,12 @@ class SiteNotify:
     programs: Annotated[
         tuple[Annotated[str, Text("the absolute path of a program", "^/")], ...],
         Items("a list of programs", least=1, unique=True),
-    ] = ()  # allowed in any configuration's `notify.command`, whoever may write it
+    ] = ()  # programs for `notify.command` in any configuration, whoever may write that configuration
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The file's contents; None and (): no bound."""
+    """The contents of the site's file. A value of None or () is no bound."""
 
     target: Annotated[SiteTarget, Fields("roots, ops, owners and contact")] = SiteTarget()
     cluster: Annotated[SiteCluster, Fields("backends, partitions and max_elements")] = SiteCluster()

@@ -1,4 +1,4 @@
-"""The kinds of sources, a row each. A new kind is its row here, its options in `option_keys`, and its package
+"""The table of the kinds of sources. A new kind needs a row here, its options in `option_keys`, and a package
 in `penstock.sources`."""
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """What code outside its package knows of a kind of source."""
+    """The properties of a kind of source that code outside its package needs."""
 
     name: str
-    schemes: tuple[str, ...]  # "" is a path
-    package: str = "generic"  # in `penstock.sources`; its module `source` has `open_source`
-    secrets: str = ""  # the module there whose `resolve` finds the credentials; "": it needs none
-    options: type | None = None  # the keys of `storage_options`; None: any, handed on to a library
-    place: str = "host"  # what stands first in the URL: a host, a bucket, or "" for what may be nothing
-    user: bool = False  # whether a name may stand before an @ in the URL: one account's or container's
-    pins: bool = False  # ranges are served on the condition that the object is the listed version
-    states_checksums: bool = True  # it may state a checksum of an object that is read from it
-    blocks: bool = False  # even a whole object is read by several requests (`port.REQUEST`)
-    versions: bool = False  # objects can be listed and read by version ids
-    archives: bool = False  # it states archived objects, and times in metadata
-    content_etags: bool = False  # an etag that is an MD5 means the same bytes under any name
-    prefetched: bool = False  # small objects may be asked for before their turn
-    variables: tuple[str, ...] = ()  # environment variables with its secrets, which do not reach a node
+    schemes: tuple[str, ...]  # schemes of its URLs; "" for a path
+    package: str = "generic"  # its package in `penstock.sources`, with `open_source` in the module `source`
+    secrets: str = ""  # module of `penstock.sources` whose `resolve` finds credentials; "" if none are needed
+    options: type | None = None  # keys of `storage_options`; None if a library gets them unchecked
+    place: str = "host"  # the first part of the URL: a host or a bucket; "" if it may be empty
+    user: bool = False  # whether the URL may have the name of an account or container before an @
+    pins: bool = False  # whether it serves ranges on condition that the object is the listed version
+    states_checksums: bool = True  # whether it may report a checksum of an object that is read from it
+    blocks: bool = False  # whether even a whole object is read with several requests (`port.REQUEST`)
+    versions: bool = False  # whether objects can be listed and read by version ids
+    archives: bool = False  # whether it reports archived objects, and times in metadata
+    content_etags: bool = False  # whether an etag that is an MD5 means the same bytes under any name
+    prefetched: bool = False  # whether small objects may be requested before their turn
+    variables: tuple[str, ...] = ()  # environment variables with its secrets, which are not set on nodes
 
 
 FOLDER = SourceKind(
@@ -56,7 +56,7 @@ GCS = SourceKind(
 )  # fmt: skip
 WEB = SourceKind("web", ("http", "https"), "web", options=WebOptions, pins=True)
 FTP = SourceKind("ftp", ("ftp",), secrets="generic.opener", user=True, states_checksums=False)
-# what fsspec opens: schemes that no row names, and `reader: fsspec`
+# the kind of sources that fsspec opens: those with schemes in no row, or with `reader: fsspec`
 OTHER = SourceKind("", (), secrets="generic.opener", blocks=True)
 KINDS = (
     FOLDER, S3, AZURE, WEB, GCS, FTP,
@@ -82,8 +82,8 @@ _WITHOUT_SLASHES = re.compile(
 
 
 def with_slashes(text: str) -> str:
-    """Complete `s3:/bucket/x` and `s3:bucket/x` to `s3://bucket/x`, likewise other schemes; `file:/x` to its
-    path; else ""."""
+    """Complete `s3:/bucket/x` and `s3:bucket/x` to `s3://bucket/x`, and likewise other schemes. `file:/x`
+    becomes its path. Return "" for any other text."""
     lacking = None if scheme(text) else _WITHOUT_SLASHES.fullmatch(text)
     if lacking is None:
         return ""
@@ -92,17 +92,17 @@ def with_slashes(text: str) -> str:
 
 
 def no_path(text: str, *, source: bool) -> str:
-    """Return why this text is no path; "" for what may be a path, and for a URL.
+    """Return why this text is no path, or "" if it is a URL or may be a path.
 
-    A shell or scp would read these texts in another way:
+    A shell or scp would read some of these texts in another way:
 
-    | the text                                     | is                                      |
+    | the text                                     | its meaning                             |
     |----------------------------------------------|-----------------------------------------|
     | has `://`                                    | a URL                                   |
-    | `s3:/...`, `s3:...`, and so other schemes    | a URL that lacks a slash or two         |
-    | a folder in it begins as `$NAME`, `${NAME}`  | a variable, which nothing expands       |
+    | `s3:/...`, `s3:...`, or with another scheme  | a URL that lacks a slash or two         |
+    | has a folder such as `$NAME` or `${NAME}`    | a variable, which nothing expands       |
     | `user@host:...`                              | a path of scp                           |
-    | another                                      | a path                                  |
+    | any other text                               | a path                                  |
     """
     if scheme(text):
         return ""
@@ -135,13 +135,13 @@ def of_url(url: str) -> SourceKind:
 
 
 def kind(url: str, options: Mapping[str, object]) -> SourceKind:
-    """Return the kind that reads a source: its scheme's, or `OTHER` for a store read by fsspec."""
+    """Return the kind of a source: that of its scheme, or `OTHER` for a store that fsspec reads."""
     by_url = of_url(url)
     return OTHER if by_url.place == "bucket" and through_fsspec(options) else by_url
 
 
 def folder(url: str) -> str:
-    """Return the absolute path of a file URL, without decoding, or of a path. Raises ConfigError for a
+    """Return the absolute path for a path or a file URL, which is not decoded. Raises ConfigError for a
     relative file URL."""
     if not scheme(url):
         return os.path.abspath(os.path.expanduser(url))

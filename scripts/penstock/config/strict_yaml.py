@@ -1,7 +1,7 @@
-"""YAML read strictly: what two readers could read in two ways is refused, with its line.
+"""Reads YAML strictly: text that could be read in two ways is rejected, with its line.
 
-Snakemake reads the same file by YAML 1.1, people think in YAML 1.2. So plain scalars on which the two differ
-are refused (`no`, `0440`, `1:30`, `2024-01-01`), and doubled keys, aliases, tags and oversized files.
+Snakemake reads the file as YAML 1.1, but people think in YAML 1.2. So plain scalars on which the two differ
+are rejected (`no`, `0440`, `1:30`, `2024-01-01`), as are repeated keys, aliases, tags and oversized files.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import yaml
 if TYPE_CHECKING:
     from pathlib import Path
 
-MAX_BYTES = 1 << 20  # of a file
-MAX_DEPTH = 16  # of mappings and lists
-MAX_NODES = 50_000  # keys and values of a document: far more than a configuration has
+MAX_BYTES = 1 << 20  # most bytes of a file
+MAX_DEPTH = 16  # most levels of mappings and lists
+MAX_NODES = 50_000  # most keys and values of a document, far more than a configuration has
 
 _TRUE_FALSE = {"true": True, "false": False}
 _NULLS = {"", "~", "null"}
@@ -35,8 +35,8 @@ _AMBIGUOUS = re.compile(
 _DIGITS = 30
 _HINT_ALIAS = 'a value that begins with * or & must be quoted, such as "*.jpg"'
 
-# PyYAML's refusals in a person's words: part of its context, part of its problem, whether the line is where
-# that part began, and the words. The first match counts.
+# PyYAML's errors in plain words: part of its context, part of its problem, whether the line is that of the
+# context's beginning, and the words. The first match counts.
 _REFUSALS = (
     ("alias", "", False, _HINT_ALIAS),
     ("anchor", "", False, _HINT_ALIAS),
@@ -62,12 +62,12 @@ _REFUSALS = (
     ("block collection", "expected <block end>", False, "this line does not fit the list above it"),
 )  # fmt: skip
 
-# keys, and places in lists from 0, that lead to a value; () is the whole document
+# the keys, and indices in lists from 0, that lead to a value; () is the whole document
 KeyPath = tuple[str | int, ...]
 
 
 class StrictYamlError(ValueError):
-    """Text that is no YAML, or is ambiguous. `line` counts from 1."""
+    """An error in text that is no YAML, or is ambiguous. `line` counts from 1."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -75,23 +75,23 @@ class StrictYamlError(ValueError):
 
 
 class YamlDocument:
-    """A parsed file: `value` is of dict, list, str, int, float, bool, None."""
+    """A parsed file. `value` consists of dict, list, str, int, float, bool and None."""
 
     def __init__(self, value: Any, lines: dict[KeyPath, int]) -> None:
         self.value = value
         self.lines = lines
-        self.content = b""  # the file's bytes; b"" without a file
+        self.content = b""  # the file's bytes; b"" if there is no file
 
     def line(self, path: KeyPath) -> int:
-        """Return the line, from 1, of a key or of its nearest parent with one."""
+        """Return the line, from 1, of a key or of its nearest parent that has a line."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
-    """Parse one document. Raises StrictYamlError. With `unclear` an ambiguous value is no error: its key path
-    goes there with the reason, and the value stays text."""
+    """Parse a single document. Raises StrictYamlError. If `unclear` is given, an ambiguous value is no error:
+    its key path is added to `unclear` with the reason, and the value stays text."""
     lines: dict[KeyPath, int] = {}
     try:
         _scan(text)
@@ -104,7 +104,7 @@ def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
 
 
 def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
-    """Translate PyYAML's error; what is not closed has the line where it is opened."""
+    """Translate PyYAML's error. Anything that is not closed has the line at which it is opened."""
     context, problem = error.context or "", error.problem or ""
     end = error.problem_mark or error.context_mark
     begin = error.context_mark or end
@@ -116,7 +116,7 @@ def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
 
 
 def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
-    """Parse a file of at most 1 MiB of UTF-8. Raises OSError, StrictYamlError; `unclear` as in `parse`."""
+    """Parse a file of at most 1 MiB of UTF-8. `unclear` as in `parse`. Raises OSError, StrictYamlError."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -131,7 +131,7 @@ def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
 
 
 def _scan(text: str) -> None:
-    """Refuse by events before anything is built: nothing here can expand or recurse."""
+    """Check the events of parsing, before anything is built, so that nothing can expand or recurse."""
     depth = nodes = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = _line(event)
@@ -222,7 +222,7 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 def doubt(text: str) -> str:
-    """Return why a plain scalar is refused, or ""."""
+    """Return why a plain scalar is rejected, or ""."""
     if text in _TRUE_FALSE or text in _NULLS or _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text):
         return ""
     if _AMBIGUOUS.fullmatch(text):

@@ -1,11 +1,11 @@
-"""Which configuration may name files to write and programs to run: who can write it acts as the account that
-reads it.
+"""Decides which configurations may name files to write and programs to run. Whoever can write a configuration
+acts as the account that reads it.
 
-| others than this account (and root) may write the    | a key that is marked   | a command that          |
-| file, or put another one in its place                | WRITES or RUNS         | stages nothing          |
+| accounts other than this account and root may write  | a key that is marked   | a command that          |
+| the configuration, or replace its file               | WRITES or RUNS         | stages nothing          |
 |------------------------------------------------------|------------------------|-------------------------|
 | no                                                   | counts                 | obeys it                |
-| yes                                                  | is refused             | goes on as without it   |
+| yes                                                  | is rejected            | ignores the key         |
 | yes, and the site's file lists the program           | counts                 | obeys it                |
 | (`notify.programs`), or it is the running interpreter|                        |                         |
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
-# Run by any command that works on data; `notify.command` and `metrics` belong to a command's end.
+# Keys that any command for data obeys. `notify.command` and `metrics` are obeyed only at a command's end.
 ELEMENTS = ("cluster.python", "cluster.pyslurm_python")
 
 
 def refuse(config: Config, file: Path, keys: Container[str] | None = None) -> None:
-    """Raise ConfigError for the first of these keys (None: all) that is given and does not count."""
+    """Raise ConfigError for the first of these keys whose value does not count; None for all keys."""
     for key, value in _given(config, Config):
         if keys is None or key in keys:
             _refuse(key, value, file)
 
 
 def bounded(config: Config, file: Path, *, staging: bool) -> Config:
-    """Leave out what does not count, by the table above. Raises ConfigError for a command that stages."""
+    """Leave out values that do not count (see the table). Raises ConfigError for a command that stages."""
     try:
         refuse(config, file, ELEMENTS)
     except ConfigError:
@@ -54,7 +54,7 @@ def bounded(config: Config, file: Path, *, staging: bool) -> Config:
 
 
 def _given(settings: object, kind: type, where: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the marked keys that have a value, with it."""
+    """Yield the marked keys that have a value, and the value."""
     for name, key in keys_of(kind).items():
         value = getattr(settings, name, None)
         if key.touches and value:

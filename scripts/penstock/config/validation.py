@@ -1,7 +1,7 @@
 """Judges a parsed configuration by the settings' annotations, and reports all problems at once with their key
 paths.
 
-What keys say of one another is for `config.semantic_checks`.
+`config.semantic_checks` judges combinations of keys.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Problem(NamedTuple):
     text: str
 
     def at(self, place: str) -> str:
-        """Return the problem with key and place, "" for none: `datasets.imagenet.sources[1].url (line 7): is
-        missing`."""
+        """Return the problem with its key, and with `place` unless that is "":
+        `datasets.imagenet.sources[1].url (line 7): is missing`."""
         return (
             f"{_dotted(self.path)} ({place}): {self.text}" if place else f"{_dotted(self.path)}: {self.text}"
         )
@@ -47,9 +47,9 @@ def _dotted(path: KeyPath) -> str:
 
 
 def problems(value: Any, hint: Any = Config, where: KeyPath = ()) -> list[Problem]:
-    """Return what the annotations refuse, by key path. `hint` declares the value at `where`: a class of keys,
-    or an annotated type."""
-    # Of the configuration: an unknown key may have its place elsewhere there.
+    """Return the values that the annotations do not allow, in the order of key paths. `hint` declares the
+    value at `where`: a class of keys, or an annotated type."""
+    # Only a configuration has other sections, to which an unknown key may belong.
     of_file = hint is Config or bool(where)
     distinct = dict.fromkeys(_of_value(key_of(hint), value, where, of_file=of_file))
     return sorted(distinct, key=lambda problem: [str(key) for key in problem.path])
@@ -82,7 +82,7 @@ def _of_value(key: Key, value: Any, path: KeyPath, *, of_file: bool) -> Iterator
 
 
 def _of_names(key: Key, values: dict[str, Any], path: KeyPath, *, of_file: bool) -> Iterator[Problem]:
-    """Check a mapping from names to equal parts."""
+    """Check a mapping from names to parts of the same form."""
     kind: Any = key.kind
     for name, value in values.items():
         at = (*path, name)
@@ -123,7 +123,7 @@ _TYPES = {
 
 
 def _unfit(key: Key, value: Any, path: KeyPath) -> Iterator[Problem]:
-    """Refuse a value that its kind does not allow."""
+    """Yield a problem for a value that its kind does not allow."""
     if value is None:
         yield Problem(path, f"has no value: give {key.expect}")
     else:
@@ -140,7 +140,7 @@ def _unknown(path: KeyPath, names: list[str], *, of_file: bool) -> Problem:
 
 
 def _places(path: KeyPath) -> list[str]:
-    """Return other places of a key with this name, the outermost in each part; within the same dataset."""
+    """Return other places of a key with this name: the outermost in each section, within the same dataset."""
     dataset = str(path[1]) if path[0] == "datasets" and len(path) > 2 else "NAME"
     places: dict[str, KeyPath] = {}
     for place in sorted(_paths(Config, ()), key=len):
@@ -160,7 +160,7 @@ def _paths(settings_class: type, path: KeyPath) -> Iterator[KeyPath]:
 
 
 def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
-    """Yield also the keys of all storage options."""
+    """Yield all keys below this key, also those of all storage options."""
     if isinstance(key.kind, Fields):
         for settings_class in [kind.options for kind in KINDS] if key.below is None else [key.below]:
             if settings_class is not None:
@@ -171,7 +171,7 @@ def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
             yield from _paths_below(key.each, (*path, name))
 
 
-# keys by other programs' names
+# keys by the names that other programs use
 _ALIASES = {
     "account": "account_name", "anonymous": "anon", "client_kwargs": "endpoint_url",
     "endpoint": "endpoint_url", "region_name": "region", "verify": "ca_bundle",
@@ -188,7 +188,7 @@ def _nearest(key: str, names: list[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Shorten a value for a message: one line, printable."""
+    """Shorten a value for a message, to a single printable line."""
     text = _as_yaml(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 

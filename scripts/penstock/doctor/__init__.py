@@ -1,1 +1,1 @@
-"""Preflight and selftest: what would stop a run, and whether penstock keeps its promises here."""
+"""Preflight finds what would stop a run; selftest tries whether penstock keeps its promises here."""

@@ -1,16 +1,16 @@
-"""A new configuration: what the machine knows is found out here, as preflight does.
+"""Makes a new configuration from facts that it finds out on this machine, with preflight's checks.
 
-| what                      | found by                                                                       |
+| fact                      | source                                                                         |
 |---------------------------|--------------------------------------------------------------------------------|
-| the target's file system  | `Answers`, within its deadline; a comment                                      |
-| who will read             | `preflight.readers`                                                            |
-| `permissions.group`       | the target folder's group, where its setgid bit gives it to all below and this |
-|                           | account is in it                                                               |
-| `cluster`                 | `cluster.registry.new_options`; `local` where SLURM is not here, or does not   |
-|                           | answer                                                                         |
-| the dataset's name        | the source's last folder; not that of a folder below the target                |
+| the target's file system  | `Answers`, within its deadline; written as a comment                           |
+| who will be able to read  | `preflight.readers`                                                            |
+| `permissions.group`       | the target folder's group, if this account is a member, and if the folder's    |
+|                           | setgid bit gives that group to everything below it                             |
+| `cluster`                 | `cluster.registry.new_options`; `local` if this machine has no SLURM, or if    |
+|                           | SLURM does not respond                                                         |
+| the dataset's name        | the source's last folder, changed if the target has a folder of that name      |
 
-Nothing is changed. Of a source only the existence of a folder is checked; preflight does the rest.
+Nothing is changed. A source that is a folder must exist; preflight makes all other checks of sources.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.site import NewOptions
     from penstock.config.settings import ClusterConfig, PermissionsConfig
 
-MOST_NAMES = 10_000  # names compared with a missing one: a folder may have millions
+MOST_NAMES = 10_000  # most names to compare with a missing name, as a folder may have millions
 
 
 class Asked(NamedTuple):
     source: str  # a URL, or an absolute path
     root: Path  # absolute
     options: Mapping[str, str | bool]  # `storage_options` of the source
-    name: str = ""  # of the dataset; "": made of the source's
-    backend: str = ""  # "": what this machine has
+    name: str = ""  # the dataset's name; "" to make it from the source's name
+    backend: str = ""  # the value of `cluster.backend`; "" to choose what this machine has
 
 
 class Proposed(NamedTuple):
     file: NewFile
     text: str
-    readers: CheckResult  # who will be able to read what is published
-    notes: tuple[str, ...]  # what a person should know beside the text
+    readers: CheckResult  # who will be able to read the published data
+    notes: tuple[str, ...]  # remarks for the person, which the text does not contain
 
 
 def require_source(source: str) -> None:
-    """Raise ConfigError where a local source is missing, with the nearest name, or where this account may not
-    look at it. URLs, and file systems that do not answer, are left to preflight."""
+    """Raise ConfigError if a local source is missing, with the nearest name, or if this account may not look
+    at it. Preflight checks URLs, and folders on unresponsive file systems."""
     for path in folders([SourceConfig(source)]):
         if Answers([path]).silent(path):
             continue
@@ -83,8 +83,8 @@ def require_source(source: str) -> None:
 
 
 def _nearest_name(path: Path) -> str:
-    """Return `; did you mean photos?` with a name beside the first missing folder of `path`; "" where none is
-    near."""
+    """Return `; did you mean photos?`, with an existing name that is like the first missing folder of `path`.
+    Return "" if no name is like it."""
     try:
         above = nearest(path)
         with os.scandir(above) as entries:
@@ -95,8 +95,8 @@ def _nearest_name(path: Path) -> str:
 
 
 def propose(asked: Asked, path: Path) -> Proposed:
-    """Make the configuration for this machine, to be written as `path`. Raises ConfigError where it could not
-    be used, or the site forbids it. Raises PreflightError where `slurm` was asked for and does not answer."""
+    """Make the configuration for this machine, to be written as `path`. Raises ConfigError if it would be
+    invalid or the site forbids it, and PreflightError if SLURM was requested and does not respond."""
     answers = Answers([asked.root])
     notes: list[str] = []
     silent = answers.silent(asked.root)
@@ -107,9 +107,9 @@ def propose(asked: Asked, path: Path) -> Proposed:
     file = NewFile(
         asked.source, str(asked.root), name, asked.options, _target_text(asked.root, answers), group, local
     )
-    # Before SLURM is asked: what cannot be used is refused at once.
+    # Loaded before SLURM is asked, so that an invalid configuration is rejected at once.
     config = loader.load_text(file.text(), path)
-    if abilities_of(asked.backend).has_nodes:  # also for "": whether SLURM answers is found out
+    if abilities_of(asked.backend).has_nodes:  # also true for "", as SLURM may respond
         file = file._replace(cluster=_cluster(config.cluster, asked.backend, notes) or local)
         loader.load_text(file.text(), path)
     reading = _readers(asked.root / name, config.datasets[name].permissions, silent=silent)
@@ -131,7 +131,7 @@ def _target_text(root: Path, answers: Answers) -> str:
 
 
 def _missing(root: Path) -> Iterator[str]:
-    """Note where the target is missing and a run would not make it."""
+    """Yield a note if the target is missing and a run would not make it."""
     try:
         above = nearest(root)
     except OSError:
@@ -156,7 +156,7 @@ def _name(asked: Asked, notes: list[str], *, silent: bool) -> str:
 
 
 def _group(root: Path) -> KeyLine | None:
-    """Return the key `permissions.group`:
+    """Return the key `permissions.group`, or None to leave it out:
 
     | the folder's setgid bit | its group has a name | this account is in it, or root | the key       |
     |-------------------------|----------------------|--------------------------------|---------------|
@@ -165,7 +165,7 @@ def _group(root: Path) -> KeyLine | None:
     | yes                     | yes                  | no                             | left out      |
     | yes                     | yes                  | yes                            | that group    |
 
-    Without the key, files get the file system's group: with setgid the folder's.
+    Without the key, the file system chooses the group of new files: with setgid, the folder's group.
     """
     try:
         status = os.stat(nearest(root))
@@ -179,14 +179,14 @@ def _group(root: Path) -> KeyLine | None:
 
 
 def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[KeyLine, ...]:
-    """Return the keys of `cluster` for SLURM; () where it is not to be used."""
+    """Return the keys of `cluster` for SLURM; () if SLURM will not be used."""
     try:
         allowed = loader.site_bounds().cluster.partitions
         options = new_options(config, RUN_IN_ELEMENTS, allowed)
     except PreflightError as error:
         if backend:
             raise
-        # SLURM's first line; those below say what failed in turn.
+        # Only the first line of SLURM's message is shown; the lines below it name the failures in turn.
         notes.append(f"cluster.backend is local: {error.reason.partition('; ')[0]}")
         return ()
     if options is None and not backend:

@@ -1,8 +1,8 @@
-"""preflight: checks everything that would stop a run before it begins. Changes nothing.
+"""preflight: checks, before a run begins, for everything that would stop it. Changes nothing.
 
-Each problem names its key or URL, and what to do. All checks are made before anything is reported, so that
-one run names all problems. One thing ends them early: a server of the target that is away, since a file made
-there would wait for it. `doctor.preflight` has a module for each area.
+Each problem is reported with its key or URL, and with advice. Reports follow the last check, so that a run
+shows all problems. Only an unreachable server of the target ends the checks early, since making a file there
+would wait for the server. `doctor.preflight` has a module for each area.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STEP = "preflight"
 
 
 class Preflighted(NamedTuple):
-    """Results of a preflight, and the error that stops the run, if any."""
+    """The results of a preflight, and the error that stops the run, if any."""
 
     result: PreflightResult
     error: PenstockError | None
@@ -45,10 +45,10 @@ class Preflighted(NamedTuple):
 def run(
     context: Context, dataset: str, *, warned: Collection[str] = (), before: Path | None = None
 ) -> PreflightResult:
-    """Check one dataset, its sources, target and cluster; return the receipt. Warnings among `warned` are
-    counted in one line, and stay in the receipt. `before` is a receipt by which the dataset was published
-    below this root. Raises PreflightError, NoSpaceError or ConfigError. Several problems become one
-    PreflightError with all of them, and their exit status where they agree."""
+    """Check a dataset, its sources, target and cluster; return the receipt. Warnings that are in `warned` are
+    only counted in a line, but stay in the receipt. `before` is a receipt which shows that the dataset was
+    published below this root. Raises PreflightError, NoSpaceError or ConfigError. Several errors are joined
+    into a PreflightError, which has their exit status if it is the same for all."""
     result, error = look(context, dataset, warned, before)
     if error is not None:
         raise error
@@ -58,14 +58,14 @@ def run(
 def look(
     context: Context, dataset: str, warned: Collection[str] = (), before: Path | None = None
 ) -> Preflighted:
-    """As `run`, but return the error beside the results. Raises InterruptedRunError."""
+    """As `run`, but return the error together with the results. Raises InterruptedRunError."""
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
     with looks.at("interpreter"):
         requirements.check_libraries(looks)
     with looks.at("target"):
-        # First: a client forgets a server's address once a call has failed on it.
+        # This check comes first, since a client forgets a server's address after a failed call on it.
         shown, reached = target_checks.check_servers(layout, looks)
         if not reached:
             return Preflighted(looks.document(config.name), looks.error())

@@ -1,5 +1,5 @@
-"""Reads small files together past the caches: opens them one by one, then reads all with a single submission
-of Linux AIO, which Python does not offer, and a single wait.
+"""Reads small files together past the caches. It opens them one by one, and then reads all files with a
+single submission and a single wait. Python does not offer this call of Linux AIO.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Reads:
 #
 # If small files are read one by one, a thread waits for the device for each file. Waking threads and starting
 # the device then cost more CPU than the reading. If files are read together, the device merges neighbours and
-# starts once. The proof is that of `cold_read.ColdReader`: each file was opened O_DIRECT and its pages were
-# dropped, and after the read no page of the range was in this kernel's page cache.
+# starts once. The proof is the same as in `cold_read.ColdReader`. Each file was opened with O_DIRECT, and its
+# pages were dropped. After the read, no page of the range was in this kernel's page cache.
 #
 # A file that is missing, has another size or fails to read must be read by itself. That read raises the
 # error.
@@ -118,11 +118,11 @@ class Reads:
 Range = tuple[str, int, int]  # path, offset, bytes
 ROOM = 1 << 20  # bytes of the buffer for a group of files
 MOST = 64  # most files of a group
-STREAMS = 128  # number of threads among which the process's descriptors are divided
+STREAMS = 128  # number of threads that share the process's limit of descriptors
 LARGE = 256 << 10  # bytes from which a range is read with a call of its own
 ALIGN = 4096  # bytes to which places, offsets and lengths of direct reads are aligned
 _FOLIO = mmap.PAGESIZE << 11  # most bytes of a folio in the kernel's page cache
-# Errors with which a kernel or file system refuses such reads. EREMOTEIO is none: these reads are aligned.
+# Errors with which a kernel or file system refuses such reads (EREMOTEIO refuses only unaligned reads).
 _REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECT = FLAGS | os.O_DIRECT
@@ -135,7 +135,7 @@ _Opened = tuple[int, int, int, int, int, os.stat_result]
 
 def drop(fd: int, offset: int, length: int) -> None:
     """Drop the pages of a range (in bytes) from the page cache, as far as the kernel can. Pages around the
-    range are dropped, too, because the kernel drops no folio that is only partly in the range."""
+    range are dropped, too, since the kernel keeps a folio that is only partly in the range."""
     start = offset - offset % _FOLIO
     end = -(-(offset + length) // _FOLIO) * _FOLIO
     os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
@@ -227,12 +227,12 @@ class Together:
             try:
                 self._reads = Reads(self._buffer, self._most)
             except OSError:
-                # With an old kernel, in a sandbox, or if the node has too many AIO reads: file by file.
+                # With an old kernel, in a sandbox, or if the node has too many AIO reads, read file by file.
                 self.works = False
         return self._reads if self.works else None
 
     def _open(self, group: list[Range], opened: list[_Opened]) -> None:
-        """Open the files that are as expected, and add them with their places in the buffer."""
+        """Open the files that are as expected, and add them to `opened` with their places in the buffer."""
         parent, folder, upto = None, -1, 0
         for number, (path, offset, length) in enumerate(group):
             above, _, name = path.rpartition("/")

@@ -1,9 +1,9 @@
-"""BeeGFS through its commands: which commands this machine has (`beegfs_v7`, `beegfs_v8`), and what they
-report about a folder's file system; the paths with which version 8 finds files; and whether files are stubs.
+"""Queries BeeGFS' commands, of version 7 or 8 (`beegfs_v7`, `beegfs_v8`), about a folder's file system, and
+about stubs of files. Also finds the paths that version 8's command needs.
 
 Formats and units are those of ThinkParQ's sources (`ctl/source/modes` of 7.4.7; `ctl/internal/cmd` of
-beegfs-go 8.4), and what 7.4.7 and 8.3.1 printed. Not seen: buddy mirrors, RDMA, quotas and pools of version
-8.
+beegfs-go 8.4), and of outputs of 7.4.7 and 8.3.1. Buddy mirrors, RDMA, and version 8's quotas and pools were
+never tried.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from penstock.fs.stores import Pattern, Server, Target
 
 
-# BeeGFS 8: the path with which `beegfs` finds a file or a folder.
+# Paths with which BeeGFS 8's command `beegfs` finds a file or a folder.
 #
-# The command takes the part of a path below the mount point, and looks it up from the file system's root. It
-# finds the mount point where the device number changes on the way up. (Source: beegfs-go,
+# The command takes the part of a path below the mount point, and looks it up from the file system's root. As
+# mount point it takes the folder at which the device number changes on the way up. (Source: beegfs-go,
 # `common/filesystem/fs.go`, and `ctl/pkg/ctl/entry/entry.go`, `getEntryAndOwnerFromPathViaRPC`.) Below a bind
-# mount of a folder this gives a wrong path, of nothing or of another folder, whose striping it would then
-# set. `beegfs-ctl` of version 7 asks the client's kernel module about the path itself, and needs none of
-# this.
+# mount of a folder this gives a wrong path. It leads nowhere, or to another folder, whose striping would then
+# be set. Version 7's `beegfs-ctl` does not need this: it passes the path itself to the client's kernel
+# module.
 
 CLIENT = "beegfs"  # type of BeeGFS' mounts in the mount table
 UNMOUNTED = "none"
@@ -47,8 +47,8 @@ class CommandPaths(NamedTuple):
     point: str = ""
     base: str = ""  # text that replaces `point` in the command's path
     mount: tuple[str, ...] = ()  # value of the option `--mount`; () if not needed
-    # The mount point below which paths are passed, of which the command prints only the rest. "": the file
-    # system itself.
+    # mount point below which paths are passed, and without which the command prints them; "" if paths are
+    # passed from the file system's root
     root: str = ""
 
     def of(self, path: str) -> str:
@@ -60,14 +60,14 @@ class CommandPaths(NamedTuple):
 
 
 def find_paths(point: str, proc: str | os.PathLike[str]) -> CommandPaths:
-    """Find out how paths below the mount at `point` are passed.
+    """Find out how paths below the mount at `point` are passed. A mount shows the whole file system, or only
+    a folder of it (a bind mount).
 
-    | the mount shows       | the whole is mounted, too | paths are given     | `--mount`                    |
-    |-----------------------|---------------------------|---------------------|------------------------------|
-    | the whole, or unknown | any                       | as they are         | the point, if several BeeGFS |
-    | a folder              | yes                       | below that mount    | its point, likewise          |
-    | a folder              | no                        | from the whole's    | `none`, which the command    |
-    |                       |                           | root                | allows root alone            |
+    | `point` shows       | whole is mounted, too | paths are passed        | `--mount`                      |
+    |---------------------|-----------------------|-------------------------|--------------------------------|
+    | whole, or not known | yes or no             | as they are             | `point`, if several BeeGFS     |
+    | a folder            | yes                   | below the whole's mount | that mount, if several BeeGFS  |
+    | a folder            | no                    | from the whole's root   | `none`, which only root may use|
     """
     made = mounts(proc)
     mine = mount_of(point, proc) if point else None
@@ -86,9 +86,9 @@ def _below(path: str, point: str) -> bool:
     return path == point or path.startswith(point.rstrip("/") + "/")
 
 
-# Finds BeeGFS' commands on this machine (`v7` or `v8`), and queries them about the file system of a folder.
+# Finds BeeGFS' commands on this machine, and queries them about the file system of a folder.
 #
-# Only the command from `set_pattern`, which the caller runs, changes anything.
+# Only the command that `set_pattern` returns, and that the caller runs, changes anything.
 
 PROGRAMS = (beegfs_v8.BEEGFS, beegfs_v7.CTL)  # any of these is enough
 
@@ -114,7 +114,7 @@ class Tools(NamedTuple):
         return beegfs_v8.set_pattern(self.addresses.of(folder), targets, chunk, self.addresses.mount)
 
     def refused(self, answer: command.Answer) -> bool:
-        """Return whether this answer to `set_pattern` means that the account lacks the right to it."""
+        """Return whether this answer to `set_pattern` means that the account lacks the right to change it."""
         return (beegfs_v7.refused if self.version == 7 else beegfs_v8.refused)(answer.words)
 
     def pattern(self, folder: str, budget: command.TimeBudget | None = None) -> Pattern | None:
@@ -135,8 +135,8 @@ class Tools(NamedTuple):
         return reads(command.run(argv, command.TimeBudget(BUDGET)).out)
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
-        """Read the commands' reports on the file system of `folder`, and on the quotas of its files' owner.
-        A query without an answer gives a `Silence`. Never raises."""
+        """Query the commands about the file system of `folder`, and about the quotas of its files' owner. An
+        unanswered query becomes a `Silence`. Never raises."""
         if self.version == 7:
             return _status_7(self, StatusQueries(beegfs_v7.silence_cause), folder, uid, gid)
         return _status_8(self, StatusQueries(beegfs_v8.silence_cause), folder, uid, gid)
@@ -145,7 +145,7 @@ class Tools(NamedTuple):
 def find_tools(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
     """Choose the commands for the BeeGFS mounted at `point`, or None if this machine has none.
 
-    | commands on PATH | the client's module | used |
+    | commands on PATH | client's module     | used |
     |------------------|---------------------|------|
     | `beegfs-ctl`     | any                 | 7    |
     | `beegfs`         | any                 | 8    |
@@ -165,7 +165,7 @@ def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
     mount = tools.mount
     targets: list[Target] = []
     for role in ("metadata", "storage"):
-        # The exit status is not 0 if any target did not answer. It is ignored, since the other rows count.
+        # If a target did not answer, the exit status is not 0, but the other rows are valid.
         answer = asking.ask(f"{role} targets", beegfs_v7.list_targets(role, mount), useful=beegfs_v7.has_rows)
         targets += beegfs_v7.read_targets(role, answer.out)
     if not any(target.role == "storage" for target in targets) and command.present(beegfs_v7.DF):
@@ -198,7 +198,7 @@ def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
 
 def _status_8(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: int) -> StoreStatus:
     mount = tools.mount
-    # Rows count whatever the exit status, which is 1 if the licence cannot be verified.
+    # Rows are valid with any exit status, which is 1 if the licence cannot be verified.
     pools = beegfs_v8.read_pools(
         asking.ask("storage pools", beegfs_v8.list_pools(mount), beegfs_v8.read_pools).out
     )
@@ -235,15 +235,15 @@ def _status_8(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
     )
 
 
-# BeeGFS 8: whether files are stubs, whose data is in a remote target (`beegfs entry info`).
+# Whether files in BeeGFS 8 are stubs, whose data is in a remote target (`beegfs entry info`).
 #
 # A stub is a small file with the address of its data. Its state tells how it is restored: `manual-restore`,
 # `auto-restore` or `delayed-restore`. Penstock restores no stubs. States have these names from 8.4 on
-# (`common/beegfs/entry.go` of beegfs-go), and before that they are numbers in this order (8.3.1). Locks are
-# numbers, too: 1 against reading, 2 against writing, 3 against both. A file locked against reading is not
-# opened either, since that would wait for minutes. BeeGFS 7 has no stubs.
+# (`common/beegfs/entry.go` of beegfs-go). In 8.3.1 they are numbers in this order. Locks are numbers, too: 1
+# against reading, 2 against writing, 3 against both. A file locked against reading is not opened either,
+# since opening would wait for minutes. BeeGFS 7 has no stubs.
 #
-# `beegfs` reads the paths from its standard input and prints them as they are below the mount.
+# `beegfs` reads the paths from its standard input, and prints the parts below the mount point.
 
 LOCAL = ("available", "local", "none", "0")
 STUBS = {
@@ -253,7 +253,7 @@ STUBS = {
 
 
 def ask_states(mounted: CommandPaths, paths: Sequence[str]) -> Said:
-    """Query the command about files of a mount's file system, as a `data_states.Ask` does."""
+    """Query the states of files on a mount. `paths` and the result are those of `data_states.Ask`."""
     asked = {mounted.of(path): path for path in paths}
     answer = command.run(
         states_argv(mounted.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in asked)
@@ -279,14 +279,14 @@ def states_argv(mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:
-    """Return the function that queries the command for the mount at `point`; None without the command."""
+    """Return the function that queries the mount at `point`, or None if the command is missing."""
     if not command.present(beegfs_v8.BEEGFS):
         return None
     return partial(ask_states, find_paths(point, proc))
 
 
 def read_states(out: str, paths: Sequence[str], point: str) -> dict[str, DataState]:
-    """Parse the states of the rows, by requested path. Only rows of regular files are used."""
+    """Parse the states of files, by requested path. Only rows of regular files are used."""
     base = point.rstrip("/")
     asked = {path.removeprefix(base): path for path in paths if path.startswith(f"{base}/")}
     asked |= {path: path for path in paths}
@@ -300,16 +300,16 @@ def read_states(out: str, paths: Sequence[str], point: str) -> dict[str, DataSta
 
 
 def state_of(access: str, state: str) -> DataState | None:
-    """Judge the columns `access` and `state`.
+    """Return the state of a file with these columns.
 
-    | state                  | access           | the data is                        |
+    | `state`                | `access`         | result                             |
     |------------------------|------------------|------------------------------------|
-    | `(n/a)`, or none       | any              | not said: it is no regular file    |
-    | available, 0           | locked for       | offline: nobody reads it now       |
+    | `(n/a)`, or none       | any              | None, since it is no regular file  |
+    | available, 0           | locked for       | offline, since nobody can read it  |
     |                        | reads, 1, 3      |                                    |
     | available, 0           | any other        | local                              |
     | manual-restore, 1, ... | any              | offline: a stub                    |
-    | anything else          | any              | offline, under that name           |
+    | anything else          | any              | offline, with that word            |
     """
     word, lock = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (state, access))
     if word in ("", "na"):

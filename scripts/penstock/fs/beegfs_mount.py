@@ -1,5 +1,5 @@
-"""BeeGFS: the configuration, servers and targets that its client shows to any account, in
-/proc/fs/beegfs/<client>/ and in the line of the mount table. For `fs.mount_checks`.
+"""Reads the configuration, servers and targets that BeeGFS' client shows to any account, in
+/proc/fs/beegfs/<client>/ and in the mount table. For `fs.mount_checks`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Servers and targets as the client shows them, in /proc/fs/beegfs/<client>/.
 #
-# Formats of 7.4.7, and of 8.3.1 where it differs:
+# Formats of 7.4.7, and of 8.3.1 if it differs:
 #
 #     storage_target_state, meta_target_state   [Target ID: 101] @ beegfs-storage stor1 [ID: 1]: Online / Good
 #       8.3.1                                   [Target ID: 101] @ stor1 [beegfs-storage:1]: Online / Good
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 #
 # The client gets states from the management service every 30 s (`sysUpdateTargetStatesSecs`). The service
 # waits minutes before it reports a server as offline, and a dead connection is listed until a call needs it.
-# So a server that ended just now still looks well. To detect this, `connect` opens a TCP connection to each
-# listed address, and closes it. `<none>` as connections means nothing, since a client connects when a call
-# needs it.
+# So a server that ended just now still seems to run. To detect this, `connect` opens a TCP connection to each
+# listed address, and closes it. A server with `<none>` as connections may still run, since a client connects
+# only when a call needs it.
 
 SYS = "/sys"
 CLIENTS = "fs/beegfs"  # path below /proc, with a folder for each client
@@ -80,7 +80,7 @@ class Node(NamedTuple):
 
 
 class ClientView(NamedTuple):
-    """The facts that a client shows."""
+    """Targets and servers that a client shows."""
 
     targets: tuple[Target, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -88,7 +88,7 @@ class ClientView(NamedTuple):
 
 
 def view(client: str, proc: str | os.PathLike[str] = PROC) -> ClientView:
-    """Read the facts that the client with this id shows. Unreadable parts are left out."""
+    """Read the targets and servers that the client with this id shows. Unreadable parts are omitted."""
     folder = f"{proc}/{CLIENTS}/{client}"
     targets = [row for name, role in _TARGETS.items() for row in read_targets(role, _text(folder, name))]
     nodes = [node for name, role in _NODES.items() for node in read_nodes(role, _text(folder, name))]
@@ -135,13 +135,13 @@ def uses_rdma(nodes: Iterable[Node], client_info: str) -> bool | None:
     """Return whether the client's connections use RDMA. `connUseRDMA` does not show this, since it is on by
     default, even if client or network have no RDMA.
 
-    | connections        | interfaces of `client_info` | RDMA      |
-    |--------------------|-----------------------------|-----------|
-    | any by RDMA        | any                         | yes       |
-    | some, none by RDMA | any                         | no        |
-    | none               | any of type RDMA            | yes       |
-    | none               | others alone                | no        |
-    | none               | none listed                 | not known |
+    | connections         | interfaces in `client_info` | RDMA      |
+    |---------------------|-----------------------------|-----------|
+    | at least one RDMA   | yes or no                   | yes       |
+    | some, none is RDMA  | yes or no                   | no        |
+    | none                | at least one RDMA           | yes       |
+    | none                | some, none is RDMA          | no        |
+    | none                | none                        | not known |
     """
     protocols = {connection.protocol for node in nodes for connection in node.connections}
     if not protocols:
@@ -152,16 +152,16 @@ def uses_rdma(nodes: Iterable[Node], client_info: str) -> bool | None:
 def status(views: Sequence[ClientView]) -> StoreStatus:
     """Return the status of the file system that these clients share. Waits up to `ANSWER` seconds.
 
-    | TCP connections of a server | a new connection | its targets                        | reached   |
+    | server's TCP connections    | new connection   | server's targets                   | reached   |
     |-----------------------------|------------------|------------------------------------|-----------|
-    | some                        | is taken         | any                                | yes       |
-    | some                        | is not           | any                                | no        |
-    | none                        |                  | all `offline`, `probably-offline`  | no        |
-    | none                        |                  | none, or others                    | not known |
+    | some                        | succeeds         | any                                | yes       |
+    | some                        | fails            | any                                | no        |
+    | none                        | not tried        | all `offline`, `probably-offline`  | no        |
+    | none                        | not tried        | none, or in other states           | not known |
 
-    If all targets are `probably-offline`, the client gets no news from the management service. The service is
-    away, and the targets' states are unknown. A client of version 8 then works for some more minutes. With
-    version 7 each call on the mount waits (measured on 7.4.7), as `mount.shown_servers` reports.
+    If all targets are `probably-offline`, the client gets no news from the management service. Then the
+    service is away, and the targets' states are unknown. A client of version 8 works for some more minutes.
+    With version 7 each call on the mount waits (measured on 7.4.7), as `shown_servers` reports.
     """
     targets = {(target.role, target.id): target for shown in views for target in shown.targets}
     nodes: dict[tuple[Role, str], Node] = {}
@@ -202,8 +202,8 @@ def client_version(sys: str = SYS) -> str:
 
 
 def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> dict[tuple[str, int], bool]:
-    """Try TCP connections to all addresses at once, close them, and return which succeeded. False: the
-    address refused, has no route, or did not answer within `seconds`. Never raises."""
+    """Try TCP connections to all addresses at once, close them, and return which succeeded. A connection
+    fails if it is refused, has no route, or gets no answer within `seconds`. Never raises."""
     taken: dict[tuple[str, int], bool] = dict.fromkeys(addresses, False)
     with contextlib.ExitStack() as opened:
         poll, waiting = select.poll(), {}
@@ -238,13 +238,12 @@ def _text(folder: str, name: str) -> str:
         return ""
 
 
-# BeeGFS: the live configuration of its clients (/proc/fs/beegfs/<client>/config), and the mount table's
-# line.
+# The live configuration of BeeGFS' clients (/proc/fs/beegfs/<client>/config), and the mount table's line.
 #
-# Formats: `ProcFsHelper_readV2_config` (client_module/source/filesystem) of 7.1 to 8.3, with switches as 0
-# and 1; BeeOND: `mount -t beegfs beegfs_ondemand` of beeond/source/beeond. A mount does not show which client
-# it uses. So every configuration that its options do not contradict may be its own, and of these the weakest
-# setting counts.
+# The format is that of `ProcFsHelper_readV2_config` (client_module/source/filesystem) in 7.1 to 8.3, with
+# switches as 0 and 1. BeeOND mounts with `mount -t beegfs beegfs_ondemand` (beeond/source/beeond). A mount
+# does not show its client. So any configuration that does not contradict the mount's options may be the
+# mount's own. Among several such configurations, the weakest setting counts.
 
 ON_DEMAND = "beegfs_ondemand"  # device of the file system that beeond makes and mounts for a job
 
@@ -290,7 +289,7 @@ class Client(NamedTuple):
 
 
 class BeegfsMount(NamedTuple):
-    """A mount, with the clients that may be its own."""
+    """A mount, with the clients that it may use."""
 
     point: str
     device: str
@@ -399,24 +398,24 @@ def shown_servers(mount: Mount, proc: str | os.PathLike[str]) -> StoreStatus | N
 
 
 def proof_of(mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
-    """As `mount_checks.MountModule`."""
+    """Return the mount's proof, as `mount_checks.MountModule` requires."""
     return proof(parse_mount(mount, live_clients(proc)))
 
 
 def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.MountModule`."""
+    """Judge the mount, as `mount_checks.MountModule` requires."""
     return judge(parse_mount(mount, live_clients(proc)), source=source)
 
 
 def parse_mount(mount: Mount, clients: Iterable[Client]) -> BeegfsMount:
     """Combine the mount with those of `clients` that it may use.
 
-    | the mount says             | a client says | it may be its own |
-    |----------------------------|---------------|-------------------|
-    | nothing                    | anything      | yes               |
-    | `cfgFile`, `sysMgmtdHost`  | the same      | yes               |
-    | `cfgFile`, `sysMgmtdHost`  | nothing       | yes               |
-    | `cfgFile` or `sysMgmtdHost`| another       | no                |
+    | option in the mount        | client's value | the mount may use it |
+    |----------------------------|----------------|----------------------|
+    | none                       | any            | yes                  |
+    | `cfgFile`, `sysMgmtdHost`  | the same       | yes                  |
+    | `cfgFile`, `sysMgmtdHost`  | none           | yes                  |
+    | `cfgFile` or `sysMgmtdHost`| another        | no                   |
     """
     values = mount.values
     config_file, management = one_of(values.get("cfgFile")), one_of(values.get("sysMgmtdHost"))
@@ -430,21 +429,21 @@ def parse_mount(mount: Mount, clients: Iterable[Client]) -> BeegfsMount:
 
 
 def proof(mount: BeegfsMount) -> MountProof:
-    """Return what the mount proves.
+    """Return the proof that the client's cache mode gives for reads.
 
-    | tuneFileCacheType | method    | why                                                                |
+    | tuneFileCacheType | method    | reason                                                             |
     |-------------------|-----------|--------------------------------------------------------------------|
     | none              | `any`     | reads and writes go to the servers                                 |
-    | buffered          | `dropped` | a buffer for each open file: one that is opened anew is read anew   |
-    | native            | `synced`  | the page cache, written back later                                 |
-    | another, not said | `direct`  | O_DIRECT means no caching in all modes (`beegfs_read_iter`)         |
+    | buffered          | `dropped` | each open file has its own buffer, which a new open does not share |
+    | native            | `synced`  | files use the page cache, which is written back later              |
+    | other, or unknown | `direct`  | in every mode O_DIRECT means no caching (`beegfs_read_iter`)       |
 
-    | tuneFileCacheType | a direct read comes from the disks | it harms readers beside it             |
+    | tuneFileCacheType | a direct read comes from the disks | a direct read harms other readers      |
     |-------------------|------------------------------------|----------------------------------------|
     | buffered, none    | yes                                | yes: the client has one handle for all |
     |                   |                                    | readers of an inode (`FhgfsInode.c`)   |
     | native            | yes                                | no                                     |
-    | another, not said | not measured: not claimed          | not measured: taken for true           |
+    | other, or unknown | no, since not measured             | yes, since not measured                |
 
     Measured on 7.4.7 and 8.3.1: after a client read a chunk file with O_DIRECT, the storage server's memory
     had none of its pages (mincore). After other reads it had all of them. Only reads with O_DIRECT showed a
@@ -452,10 +451,10 @@ def proof(mount: BeegfsMount) -> MountProof:
     chunk. While the chunk was open with O_DIRECT, `pread(fd, 1000, 3)` of another process on the node failed
     with EREMOTEIO, but multiples of 512 worked.
 
-    | tuneRemoteFSync | an fsync ends                                    |
+    | tuneRemoteFSync | an fsync makes data reach                        |
     |-----------------|--------------------------------------------------|
-    | true, not said  | on the servers' disks, as is the default         |
-    | false           | in the servers' memory                           |
+    | true, unknown   | the servers' disks (the default)                 |
+    | false           | only the servers' memory                         |
     """
     proofs = []
     for client in mount.clients:
@@ -469,20 +468,20 @@ def proof(mount: BeegfsMount) -> MountProof:
 def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
     """Judge the mount.
 
-    | what is seen                             | verdict                                                  |
+    | finding                                  | verdict                                                  |
     |------------------------------------------|----------------------------------------------------------|
     | BeeOND                                   | warning                                                  |
     | no client's configuration fits           | note                                                     |
-    | several fit                              | note that names them, then the rows below of each        |
+    | several fit                              | note with their names, then the rows below for each      |
     | cache type known; not known              | ok; note                                                 |
     | tuneRemoteFSync false                    | warning, as a target                                     |
     | sysCreateHardlinksAsSymlinks true        | warning, as a target                                     |
     | the metadata cache of 8.4 is on          | warning                                                  |
-    | connCommRetrySecs 0; else                | warning; ok                                              |
+    | connCommRetrySecs 0; larger              | warning; ok                                              |
     | sysRenameEbusyAsXdev true                | note, as a target                                        |
     | quotaEnabled true                        | note, as a target: statvfs does not know quotas          |
-    | RDMA in use                              | by `judge_chunk`                                         |
-    | locks, xattrs, ACLs, offline deadline    | ok: they are facts that no decision here rests on        |
+    | RDMA in use                              | as `judge_chunk` finds                                   |
+    | locks, xattrs, ACLs, offline deadline    | ok, since no decision depends on these facts             |
     """
     about = f"BeeGFS mount {printable(mount.point)}"
     results = []
@@ -601,15 +600,15 @@ def _judge_target(about: str, client: Client) -> Iterable[CheckResult]:
 
 
 def judge_chunk(about: str, client: Client, chunk: int | None = None) -> CheckResult:
-    """Judge whether a stripe's chunk fits into a connection's RDMA buffers. The rule in beegfs-client.conf:
+    """Judge whether a stripe's chunk fits in a connection's RDMA buffers. The rule in beegfs-client.conf is
     "the largest commonly used chunk size should be < connRDMABufNum * connRDMABufSize".
 
-    | buffers   | chunk       | verdict |
-    |-----------|-------------|---------|
-    | not known | any         | note    |
-    | known     | not known   | ok      |
-    | known     | below them  | ok      |
-    | known     | any larger  | warning |
+    | buffers   | chunk                    | verdict |
+    |-----------|--------------------------|---------|
+    | not known | any                      | note    |
+    | known     | not known                | ok      |
+    | known     | smaller than the buffers | ok      |
+    | known     | not smaller              | warning |
     """
     room = client.rdma_bytes
     if room is None:

@@ -4,8 +4,8 @@ Functions named like beegfs-ctl's modes return a command line. `read_*` parse st
 unknown lines. Neither beegfs-ctl nor `beegfs-check-servers`, a script around it, can print JSON. The columns
 in the table of targets differ between releases (`Pool` became `Cap. Pool`) and options. A row has an id, some
 words, the figures, and perhaps a node, so words are recognised by content, not by column. A target that did
-not answer has zeros in the table and ` [ERROR from ...]` on standard error. The exit status is then 1, but
-the other rows are valid.
+not answer has zeros in the table, and ` [ERROR from ...]` appears on standard error. The exit status is then
+1, but the other rows are valid.
 
 `mount` is the mount point to query if several BeeGFS are mounted, and else empty.
 """
@@ -55,7 +55,7 @@ def list_targets(role: Role, mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def df(mount: tuple[str, ...] = ()) -> list[str]:
-    """Show the tables of both roles, without states, storage pools and nodes; also in releases before 7.0."""
+    """Show the tables of both roles, without states, storage pools and nodes. Works before 7.0, too."""
     return [DF, *(("-p", mount[0]) if mount else ())]
 
 
@@ -81,7 +81,7 @@ def get_quota(
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
     """Stripe new files of `folder` over `targets` targets, in chunks of `chunk` bytes (0: unchanged). Pool
-    and kind of pattern stay. The command gets bytes, since the two versions' suffixes differ: `1m` in version
+    and kind of pattern are unchanged. Bytes are passed, since the versions' suffixes differ. `1m` in version
     7 is `1Mi` in version 8, where `1M` is a million and is rejected."""
     chunks = [f"--chunksize={chunk}"] if chunk else []
     return [CTL, "--setpattern", f"--numtargets={targets}", *chunks, *_mounted(mount), folder]
@@ -106,8 +106,8 @@ def has_rows(out: str) -> bool:
 
 
 def read_servers(out: str) -> list[Server]:
-    """Parse the servers in the output of `check_servers`. The heading above a server states its role; without
-    a heading it is storage."""
+    """Parse the servers in the output of `check_servers`. The heading above a server states its role. Servers
+    without a heading are storage servers."""
     servers: list[Server] = []
     role: Role = "storage"
     for line in out.splitlines():
@@ -120,8 +120,7 @@ def read_servers(out: str) -> list[Server]:
 
 
 def read_pattern(out: str) -> Pattern | None:
-    """Parse the pattern in the output of `entry_info`, or return None. `pool` is a number, and `pool_name`
-    its name."""
+    """Parse the pattern in the output of `entry_info`, or return None. Its `pool` is the pool's number."""
     kind = re.search(r"^\s*\+ Type: (.+?)\s*$", out, re.MULTILINE)
     chunk = re.search(r"^\s*\+ Chunksize: (\d+)([KMG]?)\s*$", out, re.MULTILINE)
     targets = re.search(r"^\s*\+ Number of (?:storage targets|\S.*?): desired: (\d+)", out, re.MULTILINE)
@@ -138,8 +137,8 @@ def read_pattern(out: str) -> Pattern | None:
 
 
 def read_quotas(scope: Literal["user", "group"], out: str, pool: str = "") -> list[Quota]:
-    """Parse the rows of `get_quota`: bytes and chunk files, where None is no limit. `pool` is the pool passed
-    to the command. Without it the output has a table for each pool, under a line with the pool's name."""
+    """Parse the rows of `get_quota`, with bytes and chunk files. A limit of None means no limit. `pool` was
+    passed to the command. If it is "", the output has a table for each pool, below the pool's name."""
     return list(_quotas(scope, out, pool))
 
 
@@ -215,7 +214,7 @@ def _quotas(scope: Literal["user", "group"], out: str, pool: str) -> Iterator[Qu
 
 
 def _count(field: str) -> int | None:
-    """Parse the number in `1024`, `0 Byte` and `12+` (some disks count no inodes). None for `unlimited` and
-    `-`."""
+    """Parse the number in `1024`, `0 Byte` or `12+` (some disks count no inodes). Returns None for
+    `unlimited` and `-`."""
     number = re.match(r"(\d+)(?: Byte|\+)?$", field)
     return int(number[1]) if number else None

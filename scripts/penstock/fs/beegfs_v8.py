@@ -1,14 +1,14 @@
 """BeeGFS 8: command lines of `beegfs`, and parsers of its output; `fs.beegfs` runs them.
 
-The output is that of `--output ndjson --raw`: lines of JSON, sizes in bytes. Functions named after their
-query return a command line. `read_*` parse standard output, and skip unknown lines. `mount` is empty, or the
-mount.
+`--output ndjson --raw` prints lines of JSON, with sizes in bytes. Functions named after their query return a
+command line. `read_*` parse standard output, and skip unknown lines. `mount` is the mount point to query if
+several BeeGFS are mounted, and else empty.
 
-`--output json` prints several lists if there is more than a page of rows, and `health df` prints headings
-between its tables, so neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4
-(`node`, `storage_pool`, `space_free`), and both are read. Types of nodes are numbers (8.3.1), and nodes and
-pools are `s:1`, with and without --raw. Words and aliases of other releases are read as well. If the licence
-cannot be verified, a command prints its rows, which are valid, and ends with status 1.
+`--output json` prints several lists if there is more than a page of rows. `health df` prints headings between
+its tables. So neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4
+(`node`, `storage_pool`, `space_free`), and both are read. In 8.3.1, types of nodes are numbers, and nodes and
+pools have the form `s:1`, with and without --raw. Words and aliases of other releases are read as well. If
+the licence cannot be verified, a command prints its rows, which are valid, and ends with status 1.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()) -> list[str]:
-    """Show the use and the limits of users and groups. `ids`: ids of users, then ids of groups, in the
-    command's form. Only root may use others than `current`. `pool`: a storage pool, or "" for all."""
+    """Show the use and the limits of users and groups. `ids` are ids of users, then ids of groups, in the
+    command's form. Only root may query other ids than `current`. `pool` is a storage pool, or "" for all."""
     pool_option = ["--pool", pool] if pool else []
     return [
         BEEGFS,
@@ -78,7 +78,7 @@ def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()
 
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
-    """As `beegfs_v7.set_pattern`, with the command of version 8."""
+    """Stripe new files as `beegfs_v7.set_pattern` does, with the command of version 8."""
     chunks = [f"--chunk-size={chunk}"] if chunk else []
     return [BEEGFS, "entry", "set", f"--num-targets={targets}", *chunks, *_mounted(mount), folder]
 
@@ -88,8 +88,8 @@ def _mounted(mount: tuple[str, ...]) -> list[str]:
 
 
 def rows(out: str) -> Iterator[dict[str, Any]]:
-    """Iterate over the JSON objects of `out`, which has one on each line, also inside lists. Lines without
-    JSON are skipped, since some remarks for people are printed on standard output."""
+    """Iterate over the JSON objects in the lines of `out`, which may also be inside lists. Lines without JSON
+    are skipped, since the command prints some remarks for people on standard output."""
     for line in out.splitlines():
         try:
             value = json.loads(line) if line.strip() else None
@@ -198,8 +198,8 @@ def read_pattern(out: str) -> Pattern | None:
 
 
 def read_quotas(out: str, pools: dict[str, str] | None = None) -> list[Quota]:
-    """Parse the rows of `list_usage`: `used/limit`, with `?` for unknown, and an infinity sign for no
-    limit."""
+    """Parse the rows of `list_usage`. Their form is `used/limit`, with `?` for an unknown figure, and an
+    infinity sign for no limit."""
     quotas = []
     for row in rows(out):
         scope = _text(row, "type").lower()
@@ -230,7 +230,7 @@ def _used_of(text: str) -> tuple[int | None, int | None]:
 
 
 def refused(words: str) -> bool:
-    """As `beegfs_v7.refused`, for version 8."""
+    """Return the same as `beegfs_v7.refused`, for the messages of version 8."""
     return bool(
         re.search(
             r"only root|permission|not allowed|not permitted|only be (?:used|changed)|EPERM",
@@ -243,14 +243,14 @@ def refused(words: str) -> bool:
 def silence_cause(words: str) -> SilenceCause:
     """Classify why a command got no answer, judging by its message.
 
-    | the words have                                   | cause        |
+    | first text that the message contains             | cause        |
     |--------------------------------------------------|--------------|
-    | `License`, also as `Unauthenticated ... License` | none of them |
-    | else `auth file`, `Unauthenticated`              | `secret`     |
-    | else `permission denied`                         | none of them |
-    | else `code = Unavailable`, `connection refused`, | `management` |
+    | `License`, also as `Unauthenticated ... License` | ""           |
+    | `auth file`, `Unauthenticated`                   | `secret`     |
+    | `permission denied`                              | ""           |
+    | `code = Unavailable`, `connection refused`,      | `management` |
     | `deadline exceeded`, ...                         |              |
-    | anything else                                    | none of them |
+    | none of these                                    | ""           |
 
     Only root can read the secret, /etc/beegfs/conn.auth, by default.
     """

@@ -28,17 +28,17 @@ class StorageFacts:
     traits: Kind  # its abilities: its row in the table of kinds
     free_bytes: int  # bytes that this user may fill (without the blocks reserved for root)
     total_bytes: int
-    free_inodes: int | None  # None: unknown (BeeGFS and btrfs always report 0 of 0)
+    free_inodes: int | None  # None if unknown (BeeGFS and btrfs always report 0 of 0)
     durability: str  # `fsync` or `syncfs`: how an element makes files durable here
     read_only: bool
     mount_point: str
     mount_options: str
     device: str
-    proof: MountProof  # the proofs (`kinds`) that this mount's options leave
+    proof: MountProof  # the proof that this mount's options leave for reads and fsync
 
     @property
     def kind(self) -> str:
-        """The name of its kind."""
+        """The name of the file system's kind."""
         return self.traits.name
 
     @property
@@ -74,7 +74,7 @@ def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
 
 
 def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
-    """Call the `mount` module of the kind's product. It is imported only here, as most workers need none."""
+    """Return the mount's proof. `mount_checks` is imported only here, since most workers do not need it."""
     if not kind.product:
         return MountProof()
     from penstock.fs.mount_checks import proof_of
@@ -93,7 +93,7 @@ def direct_reads(facts: StorageFacts, key: str, *, published: bool) -> DirectRea
     `published`: whether the tree is a release, or another tree that jobs may read. Otherwise it is a staging,
     in which a file with a second name also belongs to such a release.
 
-    | O_DIRECT is honoured | it harms readers beside it | `verify.direct` | published | read by O_DIRECT |
+    | O_DIRECT is honoured | it harms other readers     | `verify.direct` | published | result           |
     |----------------------|----------------------------|-----------------|-----------|------------------|
     | no                   | any                        | any             | any       | none             |
     | yes                  | no                         | any             | any       | all              |

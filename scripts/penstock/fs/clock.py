@@ -43,7 +43,7 @@ def now(folder: Path) -> float:
 
 
 def touch(folder: int) -> int:
-    """As `now`, but for the folder's descriptor, and in nanoseconds."""
+    """Return the same time as `now`, in nanoseconds, for the folder with this descriptor."""
     os.utime(folder)
     return os.fstat(folder).st_ctime_ns
 
@@ -55,8 +55,8 @@ def both(folder: Path) -> Now:
 
 
 def checked(folder: Path) -> float:
-    """As `now`, but for removals by age. Raises PreflightError if this host's clock and the file system's
-    clock differ by more than BOUND."""
+    """Return the same time as `now`, for removals by age. Raises PreflightError if this host's clock and the
+    file system's clock differ by more than BOUND."""
     before = time.time()
     fs_now = now(folder)
     ahead, behind = before - fs_now, fs_now - time.time()

@@ -2,15 +2,15 @@
 
 | method  | what was done                                             | what it proves                       |
 |---------|-----------------------------------------------------------|--------------------------------------|
-| disk    | as `direct`, by a client that hands O_DIRECT on to the    | the bytes came from the servers'     |
-|         | servers (`mount_proof.MountProof.direct_from_disks`)      | disks during this call               |
-| direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from the device during|
-|         | of the range was in this kernel's page cache afterwards   | this call; where there are servers,  |
-|         |                                                           | from their disks or their memory     |
-| dropped | the range was dropped from the page cache, and no page of | the same                             |
+| disk    | as for `direct`, and the client passes O_DIRECT on to the | the bytes came from the servers'     |
+|         | servers (`kinds.MountProof.direct_from_disks`)            | disks during this call               |
+| direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from the device, or   |
+|         | of the range was in this kernel's page cache afterwards   | from the servers' disks or memory,   |
+|         |                                                           | during this call                     |
+| dropped | the range was dropped from the page cache, and no page of | the same as for `direct`             |
 |         | it was there when the read began, on a mount whose client |                                      |
-|         | is known to keep nothing else (`kinds`)             |                                      |
-| cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
+|         | is known to keep nothing else (`kinds`)                   |                                      |
+| cached  | a read without these proofs; always if bytes may be in    | nothing about the disk               |
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 
 A file system may accept O_DIRECT and still read through the page cache (measured with cachestat: btrfs of
@@ -95,8 +95,8 @@ class ColdReader:
             self._together.expect(ranges)
 
     def announced(self, path: str, offset: int, length: int) -> tuple[RangeRead, memoryview] | None:
-        """Return how an announced range was read, and its bytes, valid until the next call. None if the range
-        was not read together with others. The caller then calls `read`, which raises any error."""
+        """Return how an announced range was read, and its bytes, valid until the next call. Returns None if
+        the range was not read together with others. The caller then calls `read`, which raises any error."""
         fetched = self._together and not self._leaves and self._together.take((path, offset, length))
         if not fetched:
             return None
@@ -104,9 +104,8 @@ class ColdReader:
 
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> RangeRead:
         """Pass exactly the bytes `[offset, offset + length)` to `consume`, in order, in blocks of at most 1
-        MiB, which are valid only during the call. Raises DamagedError if the file is missing, is no regular
-        file or ends early. Other errors are as from `errno_map.storage_error` (a failed read is
-        transient)."""
+        MiB. A block is valid only during the call. Raises DamagedError if the file is missing, is no regular
+        file or ends early. Other errors come from `errno_map.storage_error` (a failed read is transient)."""
         parent, _, name = path.rpartition("/")
         fd = -1
         try:
@@ -189,7 +188,7 @@ class ColdReader:
             try:
                 self._read(fd, path, offset, length, consume)
             except _NotDirectError as refused:
-                # The file system needs another alignment: read the rest through the cache, as `cached`.
+                # The file system needs another alignment, so the rest is read through the cache, as `cached`.
                 self._direct = False
                 plain = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
                 try:
@@ -206,7 +205,7 @@ class ColdReader:
         else:
             self._read(fd, path, offset, length, consume)
         if length >= BLOCK:
-            # A training job's pages must not be evicted for bytes that nobody reads soon.
+            # These bytes are not read again soon, and must not evict the pages of a training job.
             drop(fd, offset, length)
         return "dropped" if absent else "cached"
 

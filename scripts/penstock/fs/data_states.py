@@ -61,7 +61,7 @@ class DataStates:
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._calls = Calls()
         self._spoke, self._mute = False, 0
-        # why the vendor's command is no longer run; "" while it is run
+        # reason for no longer running the vendor's command, or ""
         self.silence = ""
 
     def close(self) -> None:
@@ -74,14 +74,14 @@ class DataStates:
 
         `hints`: whether to judge by blocks, too. A file's error is never raised.
 
-        | the command says   | blocks                    | the file's data is |
-        |--------------------|---------------------------|--------------------|
-        | local              | any                       | here               |
-        | tiered, or offline | any                       | so                 |
-        | nothing            | none, of a file beyond    | offline, `hinted`  |
-        |                    | INODE on a kind with      |                    |
-        |                    | `stubs`                   |                    |
-        | nothing            | some, or on other kinds   | here               |
+        | the command's answer | the file's blocks         | result             |
+        |----------------------|---------------------------|--------------------|
+        | local                | any                       | not returned       |
+        | tiered, or offline   | any                       | that state         |
+        | none                 | none, of a file beyond    | offline, `hinted`  |
+        |                      | INODE on a kind with      |                    |
+        |                      | `stubs`                   |                    |
+        | none                 | some, or on other kinds   | not returned       |
         """
         states: dict[str, DataState] = {}
         unique = list(dict.fromkeys(paths))
@@ -128,8 +128,8 @@ class DataStates:
 
     def _ask(self, paths: Sequence[str]) -> dict[str, DataState]:
         """Query the states of these files. If a command fails, perhaps because a file vanished, the files are
-        queried by halves. A command is no longer run after it did not end in time, never answered, or gave no
-        answer for PATIENCE single files in a row."""
+        queried by halves. A command is not run again if it did not end in time, or never answered. Nor is it
+        run again after PATIENCE single files in a row without an answer."""
         if self.silence or self._command is None:
             return {}
         said = self._command(paths)

@@ -4,7 +4,7 @@
 |--------------------------------------------------|----------------|-----------------------------------|
 | ENOSPC EDQUOT                                    | NoSpaceError   | stop; resumed when there is space |
 | EIO ESTALE ETIMEDOUT EREMOTEIO EAGAIN EBUSY ...  | TransientError | write the file anew               |
-| EMFILE ENFILE                                    | TransientError | the same: others close theirs     |
+| EMFILE ENFILE                                    | TransientError | the same, as others close files   |
 | ENAMETOOLONG EILSEQ EFBIG                        | ObjectError    | this file cannot be stored        |
 | anything else (EROFS EACCES EPERM ELOOP ...)     | FailedError    | stop                              |
 """

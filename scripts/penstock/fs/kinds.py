@@ -1,14 +1,14 @@
 """The only table of the kinds of file systems and their abilities, and the only place with their names. Also
-the proofs that a mount's options give, and values in the form of clients' options. Pure; docs/filesystems.md
-shows the table.
+has the proofs that a mount's options give, and parsers for values of clients' options. All functions are
+pure. docs/filesystems.md shows the table.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-# Parses values in the form that clients of file systems use in configurations and mount options. None:
-# missing, or not understood.
+# Parses values in the form that clients of file systems use in configurations and mount options. None means
+# that a value is missing or not understood.
 
 _FLAGS = {
     "1": True,
@@ -54,9 +54,9 @@ class MountProof(NamedTuple):
     page cache (`kinds.Kind.one_cache`)."""
 
     method: Method = "dropped"
-    fsync_ends: str = ""  # where an fsync ends, if not on the servers' disks, and why; "": not stated
+    fsync_ends: str = ""  # place where an fsync ends, with the reason, if not on the servers' disks; or ""
     # Whether the client passes O_DIRECT on to the servers, which then read from their disks, not from memory.
-    # It does so only if nobody on this node has the file open for plain reads.
+    # It does so only if no process on this node has the file open for plain reads.
     direct_from_disks: bool = False
     # Whether plain unaligned reads of a file fail while another process on this node has it open with
     # O_DIRECT.
@@ -66,12 +66,12 @@ class MountProof(NamedTuple):
     def drops_count(self) -> bool:
         """Whether a read through the page cache counts as cold after its pages were dropped.
 
-        | method    | counts | because                                                     |
+        | method    | counts | reason                                                      |
         |-----------|--------|-------------------------------------------------------------|
-        | `any`     | yes    | there is no cache; the absent pages are looked for even so  |
+        | `any`     | yes    | there is no cache; that pages are absent is checked anyway  |
         | `dropped` | yes    |                                                             |
-        | `synced`  | yes    | what was written is durable before it is read back, always  |
-        | `direct`  | no     | what the client keeps beside the page cache is not known    |
+        | `synced`  | yes    | written data is always durable before it is read back       |
+        | `direct`  | no     | the client may have further caches beside the page cache    |
         """
         return self.method != "direct"
 
@@ -94,27 +94,27 @@ def weakest(proofs: list[MountProof]) -> MountProof:
 #
 # Other modules check an ability (`capabilities.facts(folder).traits.preallocate`), never a name, so a new
 # file system only needs a new row. A kind without a row is `UNKNOWN`, with the least abilities, which are
-# always safe: each file gets an fsync, no read is called `cold`, nothing is reserved, and a hole is read
+# always safe. Each file gets an fsync, no read counts as `cold`, nothing is reserved, and a hole is read
 # before it counts.
 #
 # Sources of the rows' statements on durability and caches:
 #
 # - `syncfs`: syncfs(2) returns when the data is on the disks, and since Linux 5.8 reports failed writes. The
-#   clients of BeeGFS and Lustre have no `sync_fs`: there, and on NFS, each file gets an fsync. (Lustre's
-#   `lustre_super_operations` in llite/super25.c; its writepages only starts what an fsync makes durable by an
-#   OST_SYNC.) Lustre was not measured.
+#   clients of BeeGFS and Lustre have no `sync_fs`. There, and on NFS, each file gets an fsync. (See Lustre's
+#   `lustre_super_operations` in llite/super25.c. Its writepages only starts writes; an fsync makes them
+#   durable with an OST_SYNC.) Lustre was not measured.
 # - `direct`: an O_DIRECT read comes from the device or the servers. tmpfs accepts O_DIRECT and reads memory.
 #   BeeGFS honours it in all cache modes (`client_module/source`). Only BeeGFS's servers are known to read
 #   from their disks then, which also harms other readers. Both depend on the mount's cache mode
 #   (`fs.beegfs_mount.proof`).
 # - `one_cache`: the page cache, which can be emptied, is this machine's only cache of a file's bytes. FUSE
-#   adds a daemon's cache, overlay and 9p the layer below, ZFS and GPFS a pool.
-# - `product`: the package whose `mount` module reads a mount of this kind. If the mount promises less than
+#   adds a daemon's cache. Overlay and 9p add the layer below, ZFS and GPFS a pool.
+# - `product`: the module `fs.<product>_mount` reads a mount of this kind. If the mount promises less than
 #   the row, the mount's promise counts (`mount_checks`).
 # - `names_late`: local file systems have a single cache of names. BeeGFS looks a name up again after 1 s
 #   (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
-#   (dentry_max_age_positive), doubled here. Lustre's locks take cached names back before a change; NFS's
-#   acdirmax is 60 s (nfs(5)).
+#   (dentry_max_age_positive). The rows double this. Lustre's locks take cached names back before a change.
+#   NFS's acdirmax is 60 s (nfs(5)).
 # - `commands`, `stubs`: how data that is elsewhere is detected before a file is opened (`data_states`).
 # - `links`, `inodes`: tried on each target (`fs.probe`, `staging_folder`).
 # - `flock`, `folder_over`, `quota_trees`, `modes`: for people who choose a target; no decision depends on
@@ -152,12 +152,12 @@ class Kind(NamedTuple):
     quota_trees: str = ""  # operations that a quota tree refuses between itself and other folders
     modes: str = ""  # who may set modes, and what may change them
     acls: str = ""  # the setting that gives such a mount POSIX ACLs; "" if it has them, or if unknown
-    product: str = ""  # the package here whose `mount` module reads its mounts; "" if there is none
-    # Whether that package also has the vendor's commands: `commands` for targets and quotas, `states` for the
-    # place of files' data.
+    product: str = ""  # the product in the names of its modules (`fs.<product>_mount`); "" if it has none
+    # Whether the module `fs.<product>` has the vendor's commands, for targets and quotas, and for the place
+    # of files' data.
     commands: bool = False
-    # Whether its client shows in /proc which servers are away. `shown_servers` of the package's `mount`
-    # module reads this before a call on the mount would wait (`servers`).
+    # Whether its client shows in /proc which servers are away. `shown_servers` in `fs.<product>_mount` reads
+    # this before a call on the mount would wait (`servers`).
     shows_servers: bool = False
     kept_names: tuple[str, ...] = ()  # reserved names, which no file or folder can have
     # Most seconds for which a client may show a folder's old names, with usual mount options. 0: all nodes
@@ -245,12 +245,13 @@ def kind_of(magic: int, mounted_as: str) -> Kind:
 
     | the mount table's type     | the number   | row                                                |
     |----------------------------|--------------|----------------------------------------------------|
-    | a row's                    | that row's   | that row                                           |
+    | a row's                    | the same     | that row                                           |
+    |                            | row's        |                                                    |
     | of a row without a number  | any          | that row                                           |
-    | any other                  | a row's      | the number's row: another mount may hide the named |
+    | any other                  | a row's      | the number's row, as the table may hide that mount |
     | a row's                    | no row's     | the type's row                                     |
     | `fuse.<program>`           | no row's     | FUSE's                                             |
-    | no row's                   | no row's     | `UNKNOWN`, under that type or number               |
+    | no row's                   | no row's     | `UNKNOWN`, with that type or number as its name    |
     """
     named = [row for row in TABLE if mounted_as and mounted_as in (row.types or (row.name,))]
     both = next((row for row in named if row.magic in (None, magic)), None)

@@ -14,7 +14,7 @@ import threading
 # The system calls.
 #
 # Each function raises OSError with the call's errno, as `os` does, and does not retry. Sizes and offsets are
-# in
+# in bytes.
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
@@ -32,7 +32,7 @@ _LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
 
-# bytes. The numbers of calls that are newer than Linux 5.1 are equal on all architectures.
+# The numbers of calls that are newer than Linux 5.1 are equal on all architectures.
 _OPENAT2 = 437
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}.get(platform.machine(), -1)
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
@@ -60,8 +60,8 @@ class _OpenHow(ctypes.Structure):
 
 
 class _Asked(threading.local):
-    """A thread's buffers for cachestat, which every file that is read back needs: the question (offset,
-    length) and the answer (cached, dirty, written back, evicted, recently evicted)."""
+    """A thread's buffers for cachestat, which is called for every file that is read back. `span` has offset
+    and length, `answer` has the pages cached, dirty, written back, evicted and recently evicted."""
 
     def __init__(self) -> None:
         self.span = (ctypes.c_uint64 * 2)()

@@ -1,8 +1,8 @@
-"""Lustre's only command, `lfs`: its command lines, parsers of its output, its report on the targets, striping
-and quotas of a folder, and whether the data of files was released to an archive.
+"""Queries Lustre's only command, `lfs`, about the targets, striping and quotas of a folder, and about files
+whose data was released to an archive. Also has its command lines, and parsers of its output.
 
-Written from the source of lustre-release (2.15 and later: `lustre/utils/lfs.c`, `liblustreapi.c`) and from
-outputs of sites. Never tried on a live Lustre.
+This is written from the source of lustre-release (2.15 and later: `lustre/utils/lfs.c`, `liblustreapi.c`) and
+from outputs of sites. It was never tried on a live Lustre.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from penstock.fs.stores import Role
 
 
-# Command lines of Lustre's `lfs`, and parsers of its output; `fs.lustre` runs them.
+# Command lines of `lfs`, and parsers of its output.
 #
-# `lfs` prints no JSON. Its figures are in KiB and whole numbers (never `-h`), and the parsers return bytes.
-# Formats are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of
-# 2.15 and later. Older forms are read as well: a file system's long name on its own line, and `none` for a
-# grace that is over.
+# `lfs` prints no JSON. Its figures are whole numbers in KiB (`-h` is never passed), and the parsers return
+# bytes. Formats are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the
+# layouts), of 2.15 and later. Older forms are read as well: a file system's long name on its own line, and
+# `none` for a grace time that is over.
 
 PRODUCT = "Lustre"
 LFS = "lfs"
 KIB = 1 << 10
-CHUNK = 1 << 20  # Lustre's default bytes of a stripe, if the folder's layout states none (0)
+CHUNK = 1 << 20  # default bytes of a stripe in Lustre, if the folder's layout states 0
 ALL = 0xFFFF  # number of targets that means all (`-1`)
 # States of a target that gets no new objects (`obd_statfs_state_names` in lustre_user.h): read-only, no
 # creation, no space, no inodes.
@@ -91,7 +91,7 @@ def set_stripe(folder: str, targets: int, chunk: int, pool: str = "") -> list[st
 
 
 def size(count: int) -> str:
-    """Write `1G`, `4M`, `64K`: powers of 1024 (`llapi_parse_size`)."""
+    """Format bytes with powers of 1024 (`llapi_parse_size`), such as `1G`, `4M` or `64K`."""
     power, letter = next(
         (at, letter) for at, letter in ((30, "G"), (20, "M"), (10, "K")) if count % (1 << at) == 0
     )
@@ -129,7 +129,7 @@ def _target(line: str) -> Target | None:
 
 
 def read_inodes(out: str) -> dict[str, tuple[int, int]]:
-    """Parse `lfs df -i`: (all, free) of each target."""
+    """Parse `lfs df -i`. Returns (all inodes, free inodes) of each target."""
     inodes = {}
     for line in out.splitlines():
         row = _ROW.match(line)
@@ -139,7 +139,7 @@ def read_inodes(out: str) -> dict[str, tuple[int, int]]:
 
 
 def read_listed(out: str) -> dict[str, bool]:
-    """Parse `lfs osts` or `lfs mdts`: whether each target is active."""
+    """Parse `lfs osts` or `lfs mdts`. Returns for each target whether it is active."""
     return {
         short(row["name"]): row["state"] == "ACTIVE"
         for line in out.splitlines()
@@ -153,12 +153,12 @@ def read_pools(out: str) -> list[str]:
 
 
 def read_members(out: str) -> list[str]:
-    """Parse the targets below `Pool: lustre.flash`."""
+    """Parse the targets below a line such as `Pool: lustre.flash`."""
     return [short(line.strip()) for line in out.splitlines() if re.search(r"-OST[0-9a-f]{4}", line)]
 
 
 class Figures(NamedTuple):
-    """The bytes or the files in a quota's line."""
+    """The figures for bytes, or for files, in a quota's line."""
 
     used: int
     soft: int
@@ -170,15 +170,15 @@ class Figures(NamedTuple):
 def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
     """Parse the first line of figures in the output of `lfs quota`, or return None.
 
-    | figure or grace     | means                                                              |
+    | figure or grace     | meaning                                                            |
     |---------------------|--------------------------------------------------------------------|
-    | `123`               | exact                                                              |
-    | `123*`              | exact, a limit is passed                                           |
-    | `[123]`             | not exact: a target did not answer; what is used is not known then |
-    | 0 as a limit        | none                                                               |
-    | `-`                 | no grace is running                                                |
-    | `expired`, `none`   | it is over                                                         |
-    | `6d23h59m58s`       | what is left of it                                                 |
+    | `123`               | the figure is exact                                                |
+    | `123*`              | the figure is exact, and a limit is passed                         |
+    | `[123]`             | a target did not answer, so that the use is not known              |
+    | 0 as a limit        | no limit                                                           |
+    | `-`                 | no grace time is running                                           |
+    | `expired`, `none`   | the grace time is over                                             |
+    | `6d23h59m58s`       | the rest of the grace time                                         |
     """
     fields = _fields(out)
     if fields is None:
@@ -201,7 +201,7 @@ def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
 
 
 def _fields(out: str) -> list[str] | None:
-    """Find the eight figures below the heading: after the file system's name, or below it if it is long."""
+    """Find the eight figures after the file system's name, or on the line below it if the name is long."""
     lines = out.splitlines()
     head = next((at for at, line in enumerate(lines) if line.split()[:1] == ["Filesystem"]), len(lines))
     for line in lines[head + 1 : head + 3]:
@@ -227,8 +227,8 @@ def _grace(text: str) -> float | None:
 
 
 def read_pattern(out: str) -> Pattern | None:
-    """Parse the layout in the output of `get_stripe`, or return None. Of several components the widest
-    counts, except those on metadata targets (`mdt`)."""
+    """Parse the layout in the output of `get_stripe`, or return None. If there are several components, the
+    widest counts. Components on metadata targets (`mdt`) are skipped."""
     blocks = re.split(r"^\s*lcme_extent\.e_start:", out, flags=re.MULTILINE)
     components = [component for block in blocks if (component := _component(block)) is not None]
     if not components:
@@ -244,7 +244,7 @@ def read_pattern(out: str) -> Pattern | None:
 
 
 def _component(block: str) -> tuple[int, int] | None:
-    """Parse targets and bytes of a chunk."""
+    """Parse a component's number of targets and bytes of a chunk."""
     count = re.search(r"\b(?:lmm_)?stripe_count:\s+(-?\d+)", block)
     chunk = re.search(r"\b(?:lmm_)?stripe_size:\s+(\d+)", block)
     kind = re.search(r"\b(?:lmm_)?pattern:\s+(\S+)", block)
@@ -264,13 +264,13 @@ def states(names: dict[str, bool], targets: Sequence[Target], role: Role) -> Ite
 
 
 def refused(words: str) -> bool:
-    """Return whether lfs' message means that the account lacks the right to it."""
+    """Return whether lfs' message means that the account lacks the right to run the command."""
     return bool(re.search(r"permission denied|not permitted", words, re.IGNORECASE))
 
 
 # Queries Lustre's `lfs` about the file system of a folder: its targets, striping and quotas.
 #
-# Only the command from `set_pattern`, which the caller runs, changes anything.
+# Only the command that `set_pattern` returns, and that the caller runs, changes anything.
 
 PROGRAMS = (LFS,)
 MOST_POOLS = 8  # pools whose targets are queried
@@ -286,21 +286,21 @@ RULES = FillRules(
 
 
 class Tools(NamedTuple):
-    """`lfs`, for the file system of a folder."""
+    """Queries with `lfs` about the file system of a folder."""
 
     product: str = PRODUCT
 
     @staticmethod
     def set_pattern(folder: str, targets: int, chunk: int, now: Pattern | None) -> list[str]:
         """Return the command that stripes new files of `folder` over `targets` targets, in chunks of `chunk`
-        bytes (0: unchanged). `setstripe` keeps no setting that the folder has `now`, so chunk and pool are
-        passed with it."""
+        bytes (0: unchanged). `setstripe` replaces all settings, so chunk and pool of the folder's pattern
+        `now` are passed, too."""
         chunk = chunk or (now.chunk_bytes if now else CHUNK)
         return set_stripe(folder, targets, chunk, now.pool if now else "")
 
     @staticmethod
     def refused(answer: command.Answer) -> bool:
-        """Return whether this answer to `set_pattern` means that the account lacks the right to it."""
+        """Return whether this answer to `set_pattern` means that the account lacks the right to change it."""
         return refused(answer.words)
 
     @staticmethod
@@ -309,8 +309,8 @@ class Tools(NamedTuple):
         return read_pattern(command.run(get_stripe(folder), budget).out)
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
-        """Read the reports of `lfs` on the file system of `folder`, and on the quotas of its files' owner and
-        project. A query without an answer gives a `Silence`. Never raises."""
+        """Query `lfs` about the file system of `folder`, and about the quotas of its files' owner and
+        project. An unanswered query becomes a `Silence`. Never raises."""
         asking = StatusQueries()
         targets = _targets(asking, folder)
         pattern = read_pattern(asking.ask("stripe pattern", get_stripe(folder), bool).out)
@@ -329,7 +329,7 @@ class Tools(NamedTuple):
 
 
 def find_tools(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
-    """Return `lfs` if it is on PATH. The command finds the file system from the folder."""
+    """Return the queries with `lfs`, or None if it is not on PATH. `lfs` needs no mount point."""
     del proc, point
     return Tools() if command.present(LFS) else None
 
@@ -351,7 +351,7 @@ def _targets(asking: StatusQueries, folder: str) -> list[Target]:
 
 
 def _pools(asking: StatusQueries, folder: str) -> dict[str, list[str]]:
-    """Read the targets of each pool, by the pool's name without that of the file system."""
+    """Read the targets of each pool. The keys are the pools' names without the file system's name."""
     names = read_pools(asking.ask("pools", pool_list(folder), bool).out)[:MOST_POOLS]
     return {
         name.partition(".")[2]: read_members(asking.ask(f"pool {name}", pool_list(name), bool).out)
@@ -379,7 +379,7 @@ def _project(folder: str) -> int:
 
 
 def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list[Quota]:
-    """Read quotas, except of id 0, which has no limits. Quotas that are not enabled give no `Silence`."""
+    """Read the owner's quotas, except for id 0, which has no limits. Disabled quotas give no `Silence`."""
     quotas = []
     for scope, number in owner.items():
         if not number:
@@ -394,7 +394,7 @@ def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list
     return quotas
 
 
-# Lustre: whether the data of files was released to an archive (`lfs hsm_state`, of many files at once).
+# Whether the data of files was released to an archive (`lfs hsm_state`, for many files at once).
 #
 # `lfs` opens each file without reading it (O_RDONLY | O_NONBLOCK, `llapi_hsm_state_get` in
 # lustre/utils/liblustreapi_hsm.c). Only reading would restore the file. The command prints a line for each
@@ -406,7 +406,7 @@ _STATE_FLAGS = re.compile(r": \(0x([0-9a-f]{8})\)[^\n]*(?:\n|\Z)")
 
 
 def ask_states(paths: Sequence[str]) -> Said:
-    """Query `lfs` about files, as a `data_states.Ask` does."""
+    """Query the states of files. The parameter and the result are those of `data_states.Ask`."""
     answer = command.run(states_argv(paths), deadline=DEADLINE)
     return Said.by(answer, read_states(answer.out, paths))
 
@@ -416,12 +416,12 @@ def states_argv(paths: Sequence[str]) -> list[str]:
 
 
 def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
-    """Return the function that queries the command, or None without the command."""
+    """Return the function that queries the command, or None if the command is missing."""
     return ask_states if command.present(LFS) else None
 
 
 def read_states(out: str, paths: Sequence[str]) -> dict[str, DataState]:
-    """Parse the states by path. The lines are in the order of `paths`, and a path may contain line feeds."""
+    """Parse the states of files, by path. Lines are in the order of `paths`, which may have line feeds."""
     states = {}
     at = 0
     for path in paths:
@@ -434,11 +434,11 @@ def read_states(out: str, paths: Sequence[str]) -> dict[str, DataState]:
 
 
 def state_of(flags: int) -> DataState:
-    """Judge the flags.
+    """Return the state of a file with these flags.
 
-    | released | lost | the data is                              |
+    | released | lost | state                                    |
     |----------|------|------------------------------------------|
-    | no       | any  | local, archived or not                   |
+    | no       | any  | local, whether archived or not           |
     | yes      | no   | offline: in the archive                  |
     | yes      | yes  | offline: the archive has lost it         |
     """

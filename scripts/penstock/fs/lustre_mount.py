@@ -43,17 +43,17 @@ def parse_mount(mount: Mount) -> LustreMount:
 
 
 def proof(_: LustreMount) -> MountProof:
-    """Return the mount's proofs: its client keeps pages only in the page cache, and writes back later."""
+    """Return the mount's proof. The client keeps pages only in the page cache, and writes them back later."""
     return MountProof("synced")
 
 
 def proof_of(mount: Mount, _: object) -> MountProof:
-    """As `mount_checks.MountModule`."""
+    """Return the mount's proof, as `mount_checks.MountModule` requires."""
     return proof(parse_mount(mount))
 
 
 def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.MountModule`. A source is judged like a target."""
+    """Judge the mount, as `mount_checks.MountModule` requires. A source is judged like a target."""
     del source
     return judge(parse_mount(mount))
 
@@ -61,11 +61,11 @@ def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
 def judge(mount: LustreMount) -> list[CheckResult]:
     """Judge the mount.
 
-    | what is seen                                | verdict                                               |
+    | finding                                     | verdict                                               |
     |---------------------------------------------|-------------------------------------------------------|
     | the cache                                   | ok                                                    |
     | flock                                       | ok                                                    |
-    | localflock, or neither                      | note: no lock of penstock rests on it, others' may    |
+    | localflock, or neither                      | note: penstock does not need it, other programs may   |
     | user_xattr; without                         | ok; note                                              |
     """
     about = f"Lustre mount {printable(mount.point)}"

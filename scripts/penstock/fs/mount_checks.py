@@ -1,4 +1,4 @@
-"""Reads and judges the mount of a file system, with the `mount` module of its product
+"""Reads and judges the mount of a file system, with the module `fs.<product>_mount` for its product
 (`kinds.Kind.product`)."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MountModule(Protocol):
-    """The `mount` module of a product."""
+    """The functions of a product's module `fs.<product>_mount`."""
 
     def proof_of(self, mount: Mount, proc: str | os.PathLike[str], /) -> MountProof:
         """Return which reads come from the servers, and where an fsync ends. Never raises OSError."""
@@ -34,7 +34,7 @@ class MountModule(Protocol):
         ...
 
 
-# the `mount` modules, by `kinds.Kind.product`
+# the products' modules, by `kinds.Kind.product`
 READERS: dict[str, MountModule] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
 
 
@@ -44,9 +44,9 @@ def check_mount(
     *,
     source: bool = False,
 ) -> list[CheckResult]:
-    """Judge this node's mount of the nearest folder at or above `path`, as a target or as a source. [] for
-    file systems without such a module. Never raises: values that cannot be read give a result. The statfs(2)
-    on the folder waits if its servers are away."""
+    """Judge this node's mount of the nearest folder at or above `path`, as a target or as a source. Returns
+    [] for file systems without such a module. Never raises; values that cannot be read give a result. The
+    statfs(2) on the folder waits if its servers are away."""
     real = _nearest(path)
     mount = mount_of(real, proc)
     try:
@@ -68,8 +68,8 @@ def check_chunk(
     *,
     named: str = AUTO,
 ) -> list[CheckResult]:
-    """Judge whether chunks of this size, in bytes, suit the connections of this node's client. [] if no
-    client on this node uses RDMA, and for kinds without chunks. Raises OSError."""
+    """Judge whether chunks of this size, in bytes, suit the connections of this node's client. Returns [] if
+    no client on this node uses RDMA, or the kind has no chunks. Raises OSError."""
     real = _nearest(path)
     mount = mount_of(real, proc)
     if rules_of(_row(real, mount), named).product != "beegfs":
@@ -80,8 +80,8 @@ def check_chunk(
 
 
 def directory_seconds(path: str | os.PathLike[str], proc: str | os.PathLike[str] = PROC) -> int:
-    """Return the seconds for which this node may show a folder's old content, according to its mount options;
-    0 if not stated (all kinds except NFS)."""
+    """Return the seconds for which this node may show a folder's old content, according to its mount options.
+    Returns 0 if these state no time (all kinds except NFS)."""
     mount = mount_of(os.path.realpath(path), proc)
     return nfs.parse_mount(mount).directory_seconds if kind_of(-1, mount.type).product == "nfs" else 0
 
@@ -99,7 +99,7 @@ def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -
 
 def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
     reader = READERS.get(row.product)
-    # The number from statfs may be that of a mount that another mount hides in the table. BeeGFS' clients in
+    # The number from statfs may belong to a mount that another mount hides in the table. BeeGFS' clients in
     # /proc count even then.
     hidden = mount.type not in (row.types or (row.name,))
     if reader is None or (hidden and row.product != "beegfs"):

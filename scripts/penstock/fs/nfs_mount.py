@@ -55,31 +55,31 @@ def parse_mount(mount: Mount) -> NfsMount:
 
 
 def proof(mount: NfsMount) -> MountProof:
-    """Return the mount's proofs.
+    """Return the proof that the mount's caches leave for reads.
 
-    | fsc | method   | why                                                          |
+    | fsc | method   | reason                                                       |
     |-----|----------|--------------------------------------------------------------|
-    | no  | `synced` | the page cache, written back later                           |
+    | no  | `synced` | files use the page cache, which is written back later        |
     | yes | `direct` | pages that were dropped may come from this node's own disk   |
     """
     return MountProof("direct" if mount.local_cache else "synced")
 
 
 def proof_of(mount: Mount, _: object) -> MountProof:
-    """As `mount_checks.MountModule`."""
+    """Return the mount's proof, as `mount_checks.MountModule` requires."""
     return proof(parse_mount(mount))
 
 
 def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.MountModule`, for this process's account."""
+    """Judge the mount for this process's account, as `mount_checks.MountModule` requires."""
     groups, root = len(os.getgroups()), os.geteuid() == 0
     return judge(parse_mount(mount), source=source, groups=groups, root=root)
 
 
 def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool = False) -> list[CheckResult]:
-    """Judge the mount. `groups`: the number of this account's groups; `root`: it is uid 0.
+    """Judge the mount. `groups` is the number of this account's groups. `root` tells whether it is uid 0.
 
-    | what is seen                                    | as a source | as a target |
+    | finding                                         | as a source | as a target |
     |-------------------------------------------------|-------------|-------------|
     | the cache; fsc                                  | ok; note    | ok; note    |
     | version 3 and older; 4 and newer; not known     | warning; ok; note | note; ok; note |
@@ -88,8 +88,8 @@ def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool 
     | Kerberos (`sec=krb5...`)                        | note        | note        |
     | AUTH_SYS, and more than 16 groups               | warning     | warning     |
     | AUTH_SYS, and this account is root              | note        | note        |
-    | local_lock of anything                          |             | note        |
-    | folders seen late (`acdirmax` above 0)          |             | note        |
+    | local_lock, except `none`                       |             | note        |
+    | changes of folders seen late (`acdirmax` > 0)   |             | note        |
     """
     about = f"NFS mount {printable(mount.point)}"
     method = proof(mount).method

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #
 # - an id-mapped mount (BeeGFS, ext4, XFS and others: doc.beegfs.io, "ID-Mapped Mounts")
 # - a Lustre nodemap
-# - NFSv4 where idmapd translates
+# - NFSv4 with idmapd, which translates numbers
 # - a container with a user namespace
 
 # the only line in uid_map and gid_map outside of user namespaces (user_namespaces(7))
@@ -68,12 +68,12 @@ def group_name(gid: int) -> str:
 def others_in(gid: int, uid: int) -> bool | None:
     """Return whether a group has any account except this one.
 
-    | among its members | as another's own group | this account is listed | answer                      |
-    |-------------------|------------------------|------------------------|-----------------------------|
-    | yes               | any                    | any                    | yes                         |
-    | no                | yes                    | any                    | yes                         |
-    | no                | no                     | yes                    | no                          |
-    | no                | no                     | no                     | None: not all are listed    |
+    | another member | another account's own group | this account is listed | answer                       |
+    |----------------|-----------------------------|------------------------|------------------------------|
+    | yes            | any                         | any                    | yes                          |
+    | no             | yes                         | any                    | yes                          |
+    | no             | no                          | yes                    | no                           |
+    | no             | no                          | no                     | None: some are not listed    |
     """
     with contextlib.suppress(KeyError, OverflowError):
         if set(grp.getgrgid(gid).gr_mem) - {user_name(uid)}:
@@ -127,10 +127,10 @@ def mapping(mount: Mount, proc: str | os.PathLike[str] = PROC) -> str:
 
     Lustre's nodemap and NFS's idmapd leave no sign on a client.
 
-    | what is seen                                           | says                          |
+    | sign                                                   | explanation                   |
     |--------------------------------------------------------|-------------------------------|
     | `idmapped` among the mount's options (Linux 5.12)      | an id-mapped mount            |
-    | another line in uid_map or gid_map than outside of     | a container with a user       |
+    | uid_map or gid_map differs from its content outside    | a container with a user       |
     | user namespaces                                        | namespace                     |
     """
     if "idmapped" in mount.values:
@@ -158,9 +158,9 @@ def numbers_here(
 
     | mapped here, or this account has the owner's name and another number | the numbers are         |
     |----------------------------------------------------------------------|-------------------------|
-    | no                                                                   | as they are             |
-    | yes                                                                  | by name where it is     |
-    |                                                                      | known, else as they are |
+    | no                                                                   | unchanged               |
+    | yes                                                                  | those of the names, or  |
+    |                                                                      | unchanged if unknown    |
     """
     mine = bool(user) and os.geteuid() != uid and user_name(os.geteuid()) == user
     if not (mapped or mine):

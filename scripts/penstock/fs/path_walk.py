@@ -1,7 +1,7 @@
 """Walks a tree in canonical order, by descriptors, without following links.
 
-Canonical means: in ascending byte order of the paths, where a folder counts as its name with "/" after it.
-`Cursor` compares a tree with rows in this order.
+Canonical order is the ascending byte order of the paths, in which a folder counts as its name with "/" after
+it. `Cursor` compares a tree with rows in this order.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class _Neighbours(NamedTuple):
 
 
 def walk(data: Path) -> Iterator[WalkedPath]:
-    """Walk everything below `data` once, in canonical order, with each folder before its content. So the
-    files alone are in the byte order of their paths. Memory and descriptors: see `tree.descend`. An entry
-    that vanishes meanwhile, or a folder that this account may not read, is an error. Raises the errors of
+    """Walk everything below `data` once, in canonical order, with each folder before its content. So files
+    come in the byte order of their paths. For memory and descriptors see `tree.descend`. An entry that
+    vanishes meanwhile, or a folder that this account may not read, is an error. Raises the errors of
     `errno_map.storage_error`."""
     for walked in _walk(data, None):
         if isinstance(walked, WalkedPath):
@@ -77,8 +77,8 @@ def walk(data: Path) -> Iterator[WalkedPath]:
 def _walk(
     data: Path, unreadable: Callable[[str, OSError], None] | None
 ) -> Iterator[WalkedPath | _Neighbours]:
-    """As `walk`, but with many files at a time. `unreadable` gets folders that this account may not read,
-    which are then left out."""
+    """Walk as `walk` does, but yield many files at a time. `unreadable` gets folders that this account may
+    not read, which are then omitted."""
     path = ""
     try:
         root = os.open(data, _FOLDER)
@@ -136,10 +136,10 @@ class Cursor:
     def against(
         self, paths: Sequence[str], alike: Callable[[Looked, int], bool]
     ) -> Iterator[tuple[int, WalkedPath | None, bool]]:
-        """Yield the entries that need a check, as (index of the current path, the entry, whether the entry
-        has the path's own name). Before a path come other entries beside it, and folders that lead to it.
-        Then comes the entry with its name, or None, or a folder. Runs of files are left out if `alike`, which
-        gets their lstat and the first index, returns that all are as expected."""
+        """Yield the entries that need a check, as (index of a path, entry, whether the entry has this path).
+        Before a path come entries that no path names, and folders that lead to the path. Then comes the
+        path's own entry, or None if it is missing or a folder. `alike` gets a run's lstat and first index. If
+        it returns True, all files of the run are as expected, and are omitted."""
         start, most = 0, len(paths)
         while start < len(paths):
             run, at = self._run, self._at
@@ -152,7 +152,7 @@ class Cursor:
                     self._go_on(count)
                     continue
                 if count > 1:
-                    # Search the difference by halves.
+                    # Search for the difference by halves.
                     most = count // 2
                     continue
             walked = self._current()

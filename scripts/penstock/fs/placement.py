@@ -1,5 +1,5 @@
-"""Where a plan's files come to lie on a file system's storage targets, whether they fit there with their
-metadata and quotas, and over how many targets new files are striped. Pure.
+"""Computes how a plan's files are distributed over storage targets, and whether these, the metadata targets
+and the quotas suffice. It also chooses over how many targets new files are striped. All functions are pure.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from penstock.host.command import Answer
 
 
-# How much of a plan is placed on a single storage target, by the stripe pattern of its files.
+# How much of a plan is placed on a single storage target, given the stripe pattern of the plan's files.
 #
-# | of a plan        | comes to one of T targets                                                            |
+# | part of a plan   | bytes on each of T targets                                                           |
 # |------------------|--------------------------------------------------------------------------------------|
-# | all its bytes    | the T-th part (of both copies, where files are mirrored), and a margin of `MARGIN` % |
-# | its largest file | its bytes, divided over as many targets as its chunks and the pattern take           |
+# | all its bytes    | the T-th part (of both copies if files are mirrored), plus a margin of `MARGIN` %    |
+# | its largest file | its bytes, divided over the targets that its chunks and the pattern allow            |
 #
-# A target needs room for the larger of the two. The margin is for targets chosen at random for each file, as
-# BeeGFS does by default (`tuneTargetChooser=randomized`). With 10,000 equal files on 4 of 64 targets each,
-# the fullest target gets some 10 % more than the mean; with more files less.
+# A target needs room for the larger of the two. The margin allows for targets chosen at random for each file,
+# which is BeeGFS's default (`tuneTargetChooser=randomized`). With 10,000 equal files on 4 of 64 targets each,
+# the fullest target gets some 10 % more than the mean. With more files the excess is smaller.
 #
-# Limit: a few large files can meet on a target. Such a copy ends for lack of space.
+# Limit: a few large files can be placed on the same target. Their copy then ends for lack of space.
 
 __all__ = ["GIB", "TIB"]
 
-MARGIN = 10  # percent of its even share that a target may get more
-_BITS = 4  # leading bits of a size that tell its class
+MARGIN = 10  # percent by which a target may get more than its even share
+_BITS = 4  # number of leading bits of a size that determine its class
 
 
 class SizeClasses:
-    """Files counted by size. Takes memory for some hundred classes, whatever the number of files."""
+    """Files counted by classes of size. Needs memory for some hundred classes, for any number of files."""
 
     def __init__(self, sizes: Iterable[int] = ()) -> None:
         self._counts: defaultdict[int, int] = defaultdict(int)
@@ -65,23 +65,23 @@ class SizeClasses:
         self.largest = largest
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
-        """(number of files, their mean size), from the smallest."""
+        """Iterate over (number of files, their mean size) of each class, from the smallest files on."""
         for key in sorted(self._counts):
             yield self._counts[key], self._sums[key] / self._counts[key]
 
     @property
     def files(self) -> int:
-        """Files counted."""
+        """Number of files counted."""
         return sum(self._counts.values())
 
     @property
     def bytes(self) -> int:
-        """The sum of their sizes."""
+        """Sum of all files' sizes."""
         return sum(self._sums.values())
 
     def half_of_the_bytes(self) -> float:
-        """Return the mean size of the class that contains the middle of all bytes, from the smallest on; 0
-        without files."""
+        """Return the mean size of the class in which the middle byte is, counted from the smallest files on.
+        Returns 0 if there are no files."""
         left = self.bytes / 2
         for count, size in self:
             left -= count * size
@@ -91,14 +91,14 @@ class SizeClasses:
 
 
 class TargetLoad(NamedTuple):
-    """What a target gets."""
+    """The load that a plan puts on a target."""
 
-    bytes: int  # for which it needs room, by the table above
-    chunk_files: float  # files that it must hold, in the mean
+    bytes: int  # bytes for which the target needs room, according to the table above
+    chunk_files: float  # mean number of chunk files on the target
 
 
 def load(sizes: SizeClasses, pattern: Pattern, among: int) -> TargetLoad:
-    """Compute what each of `among` targets gets of these files."""
+    """Compute the load that these files put on each of `among` targets."""
     places = max(1, among // pattern.copies)
     mean = -(-sizes.bytes * (100 + MARGIN) // (100 * places))
     chunks = math.ceil(sizes.largest / pattern.chunk_bytes)
@@ -108,25 +108,25 @@ def load(sizes: SizeClasses, pattern: Pattern, among: int) -> TargetLoad:
 
 
 def chunk_files(sizes: SizeClasses, pattern: Pattern) -> int:
-    """Count the chunk files of these files on all targets together: what a quota counts as files."""
+    """Count the chunk files of these files on all targets together. Quotas count chunk files as files."""
     return pattern.copies * sum(count * _objects(size, pattern, pattern.targets) for count, size in sizes)
 
 
 def _objects(size: float, pattern: Pattern, wide: int) -> int:
-    """Return on how many of `wide` targets a file has an object; an empty file may have some."""
+    """Return on how many of `wide` targets a file has an object. Even an empty file may have objects."""
     return wide if pattern.objects_of_empty else min(wide, math.ceil(size / pattern.chunk_bytes))
 
 
 def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
-    """Return the targets among which BeeGFS chooses `wanted`, by capacity pools.
+    """Return the targets among which BeeGFS chooses the `wanted` number, by their capacity pools.
 
-    | enough for `wanted`                 | chosen among            |
-    |-------------------------------------|-------------------------|
-    | `normal` (also where not known)     | these                   |
-    | `normal` and `low`                  | these                   |
-    | neither                             | all that are not offline|
+    | capacity pools with enough targets  | targets to choose from             |
+    |-------------------------------------|------------------------------------|
+    | `normal` (or unknown)               | those                              |
+    | only `normal` and `low` together    | those                              |
+    | not even these                      | all targets that are not offline   |
 
-    Inactive and closed targets are never among them.
+    Inactive and closed targets are never returned.
     """
     up = [target for target in targets if target.reachability not in ("offline", "inactive")]
     up = [target for target in up if target.capacity != "closed"]
@@ -138,21 +138,21 @@ def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
 
 
 class FreeRoom(NamedTuple):
-    """What a target can still take."""
+    """How much a target can still take before it reaches a limit."""
 
     bytes: int
-    limit: int  # bytes free when it is reached; 0: until it is full
+    limit: int  # bytes that are still free at that limit; 0 if the target is then full
 
 
 def room(target: Target, limits: tuple[int, ...] = FillRules().storage_limits) -> FreeRoom | None:
-    """Return what a target takes before its next limit; None where its free space is unknown.
+    """Return how much a target can take before its next limit, or None if its free space is unknown.
 
     | free bytes                              | next limit                                      |
     |-----------------------------------------|-------------------------------------------------|
     | above the low limit, pool not `low`     | the low limit                                   |
-    | above the emergency limit               | the emergency limit: the site's low limit is    |
-    |                                         | another than the shipped one, or was passed     |
-    | below                                   | none: until it is full                          |
+    | otherwise above the emergency limit     | the emergency limit: the site's low limit was   |
+    |                                         | passed, or differs from the default             |
+    | below the emergency limit               | none, until the target is full                  |
     """
     if target.free_bytes is None:
         return None
@@ -162,17 +162,17 @@ def room(target: Target, limits: tuple[int, ...] = FillRules().storage_limits) -
     return FreeRoom(free - limit, limit)
 
 
-# Whether a plan fits: its storage targets, the metadata, the quotas of its owner.
+# Whether a plan fits on its storage targets and metadata targets, and within the quotas of its owner.
 #
-# | what                          | seen                                                   | verdict |
+# | subject                       | finding                                                | verdict |
 # |-------------------------------|--------------------------------------------------------|---------|
-# | a target that files can get   | more comes to it (`placement.load`) than it takes      | stop    |
-# |                               | it has fewer inodes than chunk files come to it        | stop    |
-# | metadata targets together     | less free than files and folders need                  | stop    |
-# | a quota of the final owner    | by `fs.quotas.judge`                           |         |
+# | a target that files can get   | its load (`load`) exceeds its room                     | stop    |
+# |                               | it has fewer free inodes than it gets chunk files      | stop    |
+# | metadata targets together     | less is free than files and folders need               | stop    |
+# | a quota of the final owner    | as `fs.quotas.judge` finds                             |         |
 # | free space of a target        | not known                                              | note    |
 
-NAMED = 8  # targets that results name; the others are counted
+NAMED = 8  # most targets that results name; further targets are only counted
 MEND = (
     "stage less, have the target's folder striped over fewer targets or in another pool, or have room made "
     f"on these targets: {ADMINISTRATOR}"
@@ -189,11 +189,11 @@ class Placing(NamedTuple):
 
     @property
     def wide(self) -> int:
-        """Targets of a long enough file."""
+        """Number of targets of a file that is long enough."""
         return min(self.pattern.targets, len(self.among))
 
     def room(self, target: Target) -> FreeRoom | None:
-        """As `placement.room`."""
+        """Return the result of the module's `room` for this target."""
         return room(target, self.rules.storage_limits)
 
 
@@ -203,7 +203,7 @@ def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, ru
 
 
 def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
-    """Judge whether the storage targets take these files, striped as the folder is now."""
+    """Judge whether the storage targets have room for these files, with the folder's present striping."""
     pattern = status.pattern
     if pattern is None or not status.of_role("storage"):
         return []
@@ -236,19 +236,19 @@ def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
 
 
 def beside(status: StoreStatus, others: Sequence[StillToWrite]) -> StoreStatus:
-    """Return the file system as it will be when other runs have written what they plan.
+    """Return the file system's status as it will be when other runs have written the rest of their plans.
 
-    | of the status    | takes                                                   | of which runs       |
-    |------------------|---------------------------------------------------------|---------------------|
-    | storage target   | its even share of the chunk files and of the bytes      | of its pool         |
-    |                  | (twice where they are mirrored)                         |                     |
-    | metadata target  | its even share of what so many files need               | all                 |
-    | quota of a user  | all bytes and files                                     | of its uid and pool |
-    | quota of a group | all bytes and files                                     | of its gid and pool |
+    | part of the status | gets from these runs                                  | runs                     |
+    |--------------------|-------------------------------------------------------|--------------------------|
+    | storage target     | its even share of the chunk files and of the bytes    | those in its pool        |
+    |                    | (twice the bytes if files are mirrored)               |                          |
+    | metadata target    | its even share of the metadata for the files          | all runs                 |
+    | quota of a user    | all bytes and files                                   | those of its uid, pool   |
+    | quota of a group   | all bytes and files                                   | those of its gid, pool   |
 
-    An unknown pool counts as the same. Where quotas count chunk files, a run counts with its own number of
-    them. A run without that number (the vendor's commands did not show its striping) counts one for each
-    file, rather too few.
+    An unknown pool counts as the same pool. If quotas count chunk files, each run counts with its number of
+    chunk files. If the vendor's commands did not show a run's striping, that number is unknown. The run then
+    counts with one chunk file for each file, which may be too few.
     """
     if not others:
         return status
@@ -284,7 +284,7 @@ def _chunk_files(run: StillToWrite) -> int:
 
 
 def _same_pool(status: StoreStatus, first: str, second: str) -> bool:
-    """Return whether the pools are the same, by number or by name."""
+    """Return whether the pools, given by number or by name, are the same."""
     numbers = {name: number for number, name in status.pools}
     return "" in (first, second) or numbers.get(first, first) == numbers.get(second, second)
 
@@ -294,15 +294,15 @@ def _less(free: int | None, taken: float) -> int | None:
 
 
 class Overfilled(NamedTuple):
-    """A target that takes less than it gets, in bytes."""
+    """A target that has less room than its load needs."""
 
     target: Target
-    need: int
-    takes: int
+    need: int  # bytes of the load
+    takes: int  # bytes of room
 
 
 def _overfilled(placing: Placing) -> list[Overfilled]:
-    """Return the overfilled targets, the worst first."""
+    """Return the overfilled targets, beginning with the one that lacks most room."""
     need = placing.load.bytes
     overfilled = []
     for target in placing.among:
@@ -348,7 +348,7 @@ def _fits(product: str, placing: Placing) -> CheckResult:
 
 
 def metadata(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[CheckResult]:
-    """Judge whether the metadata targets take these files and folders."""
+    """Judge whether the metadata targets have room for these files and folders."""
     targets = status.of_role("metadata")
     entries = sizes.files + folders
     if not targets or not entries:
@@ -386,7 +386,8 @@ def metadata(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[Chec
 
 
 def files_allowed(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[CheckResult]:
-    """Judge whether the file system may have so many files at all. How many it has is unknown."""
+    """Judge whether the plan alone exceeds the number of files that the file system may have. How many files
+    exist there is unknown."""
     most, wanted = status.max_files, sizes.files + folders
     if most is None or wanted <= most:
         return []
@@ -396,13 +397,13 @@ def files_allowed(status: StoreStatus, sizes: SizeClasses, folders: int) -> list
 
 
 def metadata_need(files: int, folders: int, rules: FillRules) -> tuple[int, int]:
-    """Return bytes and inodes that so many files and folders take on metadata targets."""
+    """Return the bytes and inodes that these numbers of files and folders need on metadata targets."""
     return round((files + folders) * rules.entry_bytes), files + rules.folder_inodes * folders
 
 
 def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[CheckResult]:
-    """Judge whether the quotas of the files' final owner and group take them. Without files: whether any is
-    used up."""
+    """Judge whether the files fit in the quotas of their final owner and group. If there are no files, judge
+    whether any quota is used up."""
     pattern, rules = status.pattern, status.rules
     copies = pattern.copies if pattern else 1
     files = sizes.files + folders
@@ -421,24 +422,24 @@ def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[Ch
     ]
 
 
-# Over how many targets new files must be striped, in which chunks: `target.striping`.
+# Over how many targets, and in which chunks, new files must be striped (the option `target.striping`).
 #
-# | `target.striping` | the folder has                         | what is set                                |
+# | `target.striping` | the folder has                         | striping that is set                       |
 # |-------------------|----------------------------------------|--------------------------------------------|
 # | `inherit`         | anything                               | nothing                                    |
 # | `auto`            | the number of the table below          | nothing                                    |
-# |                   | another number                         | that number, no more than there are        |
-# |                   |                                        | targets with room; chunk and pool stay     |
+# |                   | another number                         | the table's number, but no more targets    |
+# |                   |                                        | than have room; chunk and pool stay        |
 # |                   | mirrored files, or a composite layout  | nothing                                    |
-# |                   | what is not known                      | nothing, and a warning                     |
-# | `targets=4,       | these                                  | nothing                                    |
-# | chunk=1MiB`       | others                                 | these, no more targets than there are with |
-# |                   |                                        | room; pool stays, and chunk without one    |
-# |                   | mirrored files, or a composite layout, | nothing, and a warning                     |
-# |                   | or what is not known                   |                                            |
+# |                   | an unknown pattern                     | nothing, and a warning is shown            |
+# | `targets=4,       | these values                           | nothing                                    |
+# | chunk=1MiB`       | other values                           | these values, but no more targets than     |
+# |                   |                                        | have room; pool stays, also chunk if unset |
+# |                   | mirrored files, a composite layout, or | nothing, and a warning is shown            |
+# |                   | an unknown pattern                     |                                            |
 #
-# For `auto`, the class of sizes that contains the middle of all bytes decides, since a single pattern holds
-# for all files of a folder.
+# For `auto`, the class of sizes that contains the middle of all bytes decides, since a folder has a single
+# pattern for all its files.
 #
 # | mean size of that class | targets |
 # |-------------------------|---------|
@@ -449,20 +450,20 @@ def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[Ch
 KEY = "target.striping"
 INHERIT, AUTO = "inherit", "auto"
 WIDTHS = ((16 << 20, 1), (1 << 30, 4))
-WIDEST = 8  # the widest stripe that is set
+WIDEST = 8  # most targets that `auto` sets
 
 
 class StripingChoice(NamedTuple):
-    """What to set on a folder, and the results to show."""
+    """The striping to set on a folder, and the results to show."""
 
-    targets: int = 0  # targets of a new file; 0: nothing to set
-    chunk: int = 0  # bytes; 0: as the folder has it
+    targets: int = 0  # number of targets of a new file; 0 if nothing is to be set
+    chunk: int = 0  # bytes of a chunk; 0 to keep the folder's chunk size
     results: tuple[CheckResult, ...] = ()
 
 
 def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice:
-    """Choose what to set on the folder of that status, for new files of these sizes. `wish` is
-    `target.striping`."""
+    """Choose the striping to set on the folder with that status, for new files of these sizes. `wish` is the
+    option `target.striping`."""
     if wish == INHERIT:
         return StripingChoice()
     pattern = status.pattern
@@ -488,8 +489,8 @@ def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice
 
 
 def parse(wish: str) -> tuple[int, int]:
-    """Parse targets and chunk (bytes; 0: unchanged) of `targets=4, chunk=1MiB`, as checked by the
-    configuration (`config.settings.STRIPING`)."""
+    """Parse a value such as `targets=4, chunk=1MiB`, which the configuration has checked
+    (`config.settings.STRIPING`). Return the number of targets and the bytes of a chunk, 0 if not given."""
     values = dict(part.strip().split("=") for part in wish.split(","))
     chunk = values.get("chunk", "0KiB")
     return int(values["targets"]), int(chunk[:-3]) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[chunk[-3]]
@@ -516,12 +517,13 @@ def _wished(wish: str, pattern: Pattern, usable: int) -> StripingChoice:
 
 
 def holds(targets: int, chunk: int, pattern: Pattern | None) -> bool:
-    """Return whether a folder of this pattern has so many targets, and the wished chunk, if any."""
+    """Return whether a folder's pattern has this number of targets, and this chunk size unless `chunk` is
+    0."""
     return pattern is not None and pattern.targets == targets and chunk in (0, pattern.chunk_bytes)
 
 
 def compared(targets: int, chunk: int, pattern: Pattern | None, answer: Answer) -> CheckResult:
-    """Judge whether a folder, read back, has the targets and the chunk that the command of `answer` set."""
+    """Judge whether a folder's pattern, read back, is the one that the command of `answer` set."""
     ended = f"`{printable(shlex.join(answer.argv))}` ended with exit status {answer.code}"
     if pattern is not None and holds(targets, chunk, pattern):
         pool = f", pool {pattern.pool} ({pattern.pool_name})" if pattern.pool else ""
@@ -532,7 +534,7 @@ def compared(targets: int, chunk: int, pattern: Pattern | None, answer: Answer) 
 
 
 def failed(words: str, command: str, pattern: Pattern | None, *, refused: bool) -> CheckResult:
-    """Warn that the command failed to set the pattern: files get what the folder gives, `pattern`."""
+    """Warn that the command failed to set the pattern, so that files get the folder's present `pattern`."""
     why = "this account has not the right" if refused else "the command failed"
     text = f"not striped as wished: {why} ({printable(words)}); files are striped as the folder gives it"
     text += f": {_shape(pattern)}" if pattern else ""

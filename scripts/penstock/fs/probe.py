@@ -1,5 +1,5 @@
-"""The probe: what a folder's file system really does, tried below a hidden folder there, which is removed at
-the end; and what stat and open cost of a file with a second name.
+"""The probe tries out, below a hidden folder, what a folder's file system can do, and then removes the hidden
+folder. It also measures the cost of stat and open for a file that has a second name.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     Trial = Callable[[TrialFolders], TrialOutcome]
 
 
-# Measures what stat and open cost here for a file with a second name in another folder, against a file with
-# one name.
+# Measures the cost of stat and open for a file with a second name in another folder, compared with a file
+# with a single name.
 #
-# BeeGFS keeps the inode of a file with one name in that name's folder entry. A hard link moves it out for
-# good (since 7.4), and an open may then ask two metadata servers.
+# BeeGFS keeps the inode of a file with one name in that name's folder entry. A hard link moves the inode out
+# of it for good (since 7.4), and an open may then need two metadata servers.
 
 FILES = 8
 ROUNDS = 3
 
 
 def link_cost(folder: Path, between: Callable[[], object]) -> LinkCost:
-    """Return medians of some dozen calls of each kind, in turn; `folder` is empty. `between` is called now
-    and then, and may wait. Raises OSError where links are impossible."""
+    """Return the medians of some dozen calls of each kind, made in turn below the empty `folder`. `between`
+    is called now and then, and may wait. Raises OSError if links are impossible."""
     first, linked = folder / "first", folder / "linked"
     for place in (first, linked):
         place.mkdir()
@@ -67,11 +67,12 @@ def link_cost(folder: Path, between: Callable[[], object]) -> LinkCost:
     return LinkCost(**{name: round(statistics.median(some) * 1e6, 1) for name, some in took.items()})
 
 
-# The probe: each ability tried in its own folder below a hidden one, which is removed at the end.
+# The probe tries each ability in a folder of its own below the hidden folder, which is removed at the end.
 #
-# Some 400 calls and less than 1 MiB: 0.05 to 0.3 s on a local disk, of which syncfs may take 0.2. Only the
-# hidden folders are touched. The caller alone probes this folder: it holds the dataset's lock, or made the
-# folder. So remains of an earlier probe come from a killed one, and are removed.
+# It makes some 400 calls and writes less than 1 MiB. On a local disk this takes 0.05 to 0.3 s, of which
+# syncfs may take 0.2. Only the hidden folders are touched. No other process probes the folder, since the
+# caller holds the dataset's lock or made the folder. So remains of an earlier probe come from a killed one,
+# and are removed.
 
 TRIALS: Mapping[str, Trial] = {
     name: getattr(module, name) for name in ABILITIES for module in (probe_trials, probe_trials, probe_trials)
@@ -84,15 +85,15 @@ REFUSALS = frozenset(
         errno.ENOTTY, errno.ENOLCK, errno.ENODATA, errno.E2BIG, errno.ERANGE,
     }
 )  # fmt: skip
-SECONDS, MOST = 0.05, 100  # for how long, and over how many at most, a rate is measured
+SECONDS, MOST = 0.05, 100  # limits of a rate's measurement: seconds, and number of calls
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 def probe(
     folder: Path, beside: Path | None = None, *, between: Callable[[], object] = bool, proc: str = PROC
 ) -> ProbeReport:
-    """Try what the file system of `folder` does; links and renames also to `beside`, perhaps of another quota
-    tree. This account must be allowed to write both. Where it is not, or the file system is read-only or
+    """Try what the file system of `folder` can do. Links and renames are also tried to `beside`, which may be
+    in another quota tree. If this account may not write both folders, or the file system is read-only or
     full, each ability is `not tried`, with the reason. `between` is called before each trial, and may wait.
     Raises no OSError."""
     began = time.monotonic()
@@ -136,8 +137,8 @@ def probe(
 
 
 def rates(place: Path) -> dict[str, float]:
-    """Measure how many small files, and links to them, this process makes a second in a folder, one after
-    another. Each for SECONDS, or MOST of them. Empty where that fails."""
+    """Measure how many small files per second this process makes one after another, and how many links to a
+    small file. Each measurement ends after SECONDS or MOST calls. Returns an empty result on an error."""
     folder = place / "rates"
     try:
         folder.mkdir(0o700)
@@ -164,7 +165,7 @@ def _small_file(folder: Path, number: int) -> None:
 
 
 def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> TrialOutcome:
-    """Run a trial in its folders, which are removed with the hidden one."""
+    """Run a trial in folders of its own, which are removed with the hidden folder."""
     try:
         made = [place / name for place in places]
         for folder in made:
@@ -180,7 +181,7 @@ def seen_error(error: OSError) -> TrialOutcome:
     | errno                                      | answer      |
     |--------------------------------------------|-------------|
     | ENOSPC EDQUOT                              | `not tried` |
-    | of `REFUSALS`                              | `no`        |
+    | in `REFUSALS`                              | `no`        |
     | any other (EIO ESTALE EACCES EROFS ...)    | `error`     |
     """
     if error.errno in NO_SPACE:
@@ -199,7 +200,7 @@ def _why_not(error: OSError) -> str:
 
 
 def _name(error: OSError) -> str:
-    # Python calls 95 by its other name.
+    # Python knows errno 95 by its other name, ENOTSUP.
     if error.errno == errno.EOPNOTSUPP:
         return "EOPNOTSUPP"
     return errno.errorcode.get(error.errno or 0, f"errno {error.errno}")

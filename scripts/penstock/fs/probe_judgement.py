@@ -1,5 +1,5 @@
-"""What follows from a probe: which abilities of the row in `kinds` are not used, and what people should
-know."""
+"""Draws conclusions from a probe: which abilities in the table of file systems (`fs.kinds`) do not work here,
+and what people should know. A "row" is the entry of this kind of file system in that table."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 DIRECT_ALIGN = 4096  # bytes to which penstock's direct reads are aligned (`batched_reads.ALIGN`)
-# Abilities without which no release can be staged, and why.
+# Abilities without which no release can be staged, each with the reason.
 NEEDED = {
     "rename_over_file": "every small file of the state is replaced by such a rename",
     "rename_over_symlink": "`current` leads to a release by such a rename",
     "exclusive_create": "two runs could hold the dataset's lock at a time",
     "fsync_file": "no file would be known to be on the disk",
 }
-# Abilities that a release is better with, and what happens without them.
+# Abilities that improve a release, each with the consequence of its absence.
 MISSED = {
     "link_between_folders": "files that did not change are copied again, and take room in each release",
     "inode_stable": "a staging folder that was replaced by another of its name is not noticed",
@@ -38,20 +38,20 @@ MISSED = {
 
 
 def limited(facts: StorageFacts, report: ProbeReport) -> StorageFacts:
-    """Remove from the facts the abilities that the probe saw refused.
+    """Return the facts without the abilities that the file system refused in the probe.
 
-    None is added: a call's success proves neither durability nor that no cache holds the bytes.
+    The probe adds no ability: a call's success does not prove durability, or that bytes came from no cache.
 
-    | ability of the row  | taken away where the probe saw                  | then                        |
+    | ability in the row  | removed if                                      | consequence                 |
     |---------------------|-------------------------------------------------|-----------------------------|
-    | durable by syncfs   | syncfs fail                                     | each file is synced         |
-    | blocks are reserved | fallocate refused, or that it reserved nothing  | files grow as they are      |
+    | durable by syncfs   | syncfs failed                                   | each file is synced         |
+    | blocks are reserved | fallocate was refused, or reserved nothing      | files grow as they are      |
     |                     |                                                 | written                     |
-    | read by O_DIRECT    | O_DIRECT refused, or aligned above 4,096, on    | files are read back after   |
-    |                     | the kind of file system that is seen now        | their pages were dropped    |
+    | read by O_DIRECT    | O_DIRECT was refused, or needs more alignment   | files are read back after   |
+    |                     | than 4,096; the probed kind is the present kind | their pages were dropped    |
     """
     preallocate = facts.traits.preallocate and not report.refused("fallocate")
-    # The probe of another kind (a gateway's mount, where the plan was made) says nothing of reads here.
+    # If the plan was made on a gateway's mount, the probed kind differs: it proves nothing about reads here.
     direct = facts.traits.direct and not (report.kind == facts.kind and _refuses_direct(report))
     return replace(
         facts,
@@ -61,30 +61,30 @@ def limited(facts: StorageFacts, report: ProbeReport) -> StorageFacts:
 
 
 def links_work(report: ProbeReport) -> bool:
-    """Return whether unchanged files may be linked from a release. Also True where it could not be tried (no
-    room), since each link is checked when made."""
+    """Return whether unchanged files may be linked from a release. Also True if links could not be tried (no
+    room), since each link is checked when it is made."""
     tried = (report["link_between_folders"], report["link_between_trees"])
     return all(outcome.answer in (YES, NOT_TRIED) for outcome in tried)
 
 
 def reflinks_work(report: ProbeReport) -> bool:
-    """Return whether a file may share its blocks with a file of another release. Not if untried."""
+    """Return whether a file may share its blocks with a file of another release; False if untried."""
     return report["reflink"].answer == YES
 
 
 def differences(facts: StorageFacts, report: ProbeReport) -> list[CheckResult]:
-    """List what people should know of a probe, the gravest first. `facts` are those of the table. A result
-    has no `wanted` where the row states nothing.
+    """List the results of a probe that people should know, beginning with the gravest. `facts` come from the
+    table of file systems. A result has no `wanted` if the row states no value.
 
-    | what the probe saw                                               | verdict   |
+    | finding of the probe                                             | verdict   |
     |------------------------------------------------------------------|-----------|
     | an ability of `NEEDED` refused                                   | `stop`    |
     | an ability of `MISSED` refused                                   | `warning` |
-    | an ability that `limited` takes away                             | `warning` |
-    | O_DIRECT refused, or aligned above 4,096, against the row        | `warning` |
+    | an ability that `limited` removes                                | `warning` |
+    | O_DIRECT refused, or with alignment above 4,096, unlike the row  | `warning` |
     | a link or rename refused between the two folders, not within one | `warning` |
     | an errno that is no refusal                                      | `warning` |
-    | anything else than the row says                                  | `note`    |
+    | any other difference from the row                                | `note`    |
     | nothing could be tried                                           | `note`    |
     """
     if all(report[name].answer == NOT_TRIED for name in ABILITIES):
@@ -102,9 +102,10 @@ def differences(facts: StorageFacts, report: ProbeReport) -> list[CheckResult]:
 
 
 def acls(report: ProbeReport, named: int, mend: str) -> list[CheckResult]:
-    """Judge whether a release's ACLs can be set, with `named` users and groups. `mend` as in `Kind.acls`.
+    """Judge whether a release's ACLs, with `named` users and groups, can be set. `mend` is the advice of
+    `Kind.acls`.
 
-    | named | what the probe saw                                     | verdict   |
+    | named | finding of the probe                                   | verdict   |
     |-------|--------------------------------------------------------|-----------|
     | 0     | anything                                               |           |
     | some  | an ACL refused, or changed                             | `stop`    |
@@ -167,7 +168,7 @@ def _failed(report: ProbeReport) -> Iterator[CheckResult]:
 
 
 def _otherwise(row: Kind, report: ProbeReport) -> Iterator[CheckResult]:
-    """Report where the row is wrong, and nothing rests on it here."""
+    """Report differences from the row on which nothing depends."""
     says = {
         "rename_over_empty_folder": {"empty folder": YES, "nothing": NO}.get(row.folder_over),
         "flock": YES if row.flock == "machine" else None,

@@ -1,5 +1,5 @@
-"""Trials of what a folder's file system does, each in folders of its own: of names, of files' bytes, and of
-what files carry beside their bytes.
+"""Trials of a folder's file system, each in folders of its own. They try names, files' bytes, and files'
+owners, modes, ACLs, xattrs, times and locks.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class TrialFolders(NamedTuple):
-    """The folders of a trial, used by no other."""
+    """The folders of a trial, which no other trial uses."""
 
     work: Path  # an empty folder
-    beside: Path | None = None  # an empty folder below the folder beside; None: not given
+    beside: Path | None = None  # an empty folder below `probe`'s `beside`; None if that is not given
     proc: str = PROC
 
     def file(self, name: str, content: bytes = b"") -> Path:
@@ -45,7 +45,7 @@ class TrialFolders(NamedTuple):
 
 
 def answered(does: bool, why: str = "") -> TrialOutcome:
-    """Answer `yes`, or `no` with what was observed instead."""
+    """Return the outcome `yes`, or `no` with `why`, a text on the observed behaviour."""
     return TrialOutcome(YES) if does else TrialOutcome(NO, why=why)
 
 
@@ -54,19 +54,19 @@ def valued(value: int, why: str = "") -> TrialOutcome:
 
 
 def write_whole(fd: int, content: bytes, offset: int = 0) -> None:
-    """Write all bytes, also where a write takes only some."""
+    """Write all bytes, even if a single write takes only some of them."""
     view = memoryview(content)
     while view:
         done = os.pwrite(fd, view, offset)
         view, offset = view[done:], offset + done
 
 
-# Trials of names: renames, links, what names may be.
+# Trials of names: renames, links, and allowed names.
 #
-# `probe.probe` calls each function by the name of its ability (`core.run_documents`), in its own
-# empty folder (`work`; some also in `beside`). An OSError counts as an answer (`probe.seen_error`).
+# Each function has the name of its ability (`core.run_documents`). `probe.probe` calls it with an empty
+# folder of its own (`work`; some use `beside`, too). An OSError counts as an answer (`probe.seen_error`).
 
-# bytes of a name: of most, and what encrypting and older file systems leave of them
+# bytes of a name: the usual limit, then limits of encrypting and older file systems
 _LENGTHS = (255, 250, 200, 143, 100)
 _TOO_LONG = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
 _ALONE = TrialOutcome(why="no folder beside was given")
@@ -79,7 +79,7 @@ def rename_over_file(place: TrialFolders) -> TrialOutcome:
 
 
 def rename_over_symlink(place: TrialFolders) -> TrialOutcome:
-    """Try as publish moves `current`."""
+    """Try the rename with which publish moves `current`."""
     for name in ("one", "two"):
         place.folder(name)
     old, new = place.work / "old", place.work / "new"
@@ -117,8 +117,8 @@ def rename_between_folders(place: TrialFolders) -> TrialOutcome:
 
 
 def rename_open_between_folders(place: TrialFolders) -> TrialOutcome:
-    """Try to rename an open file. On BeeGFS a small open file is in its folder's metadata, and is refused
-    with EBUSY."""
+    """Try to rename an open file. BeeGFS keeps a small open file in its folder's metadata, and refuses its
+    rename with EBUSY."""
     old = place.file("file", b"x")
     with old.open("rb"):
         return _moved(old, place.folder("to") / "file")
@@ -148,8 +148,8 @@ def link_between_trees(place: TrialFolders) -> TrialOutcome:
 
 
 def _linked(old: Path, new: Path) -> TrialOutcome:
-    """Link, and check the new name: BeeGFS with sysCreateHardlinksAsSymlinks silently makes a symbolic
-    link."""
+    """Make a link, and check the new name, since BeeGFS with sysCreateHardlinksAsSymlinks silently makes a
+    symbolic link."""
     os.link(old, new, follow_symlinks=False)
     if new.is_symlink():
         return answered(False, "a symbolic link was made in its place")
@@ -191,7 +191,7 @@ def inode_stable(place: TrialFolders) -> TrialOutcome:
 
 
 def name_bytes(place: TrialFolders) -> TrialOutcome:
-    """Return the longest of `_LENGTHS` that can be created and is listed unchanged."""
+    """Return the longest name, in bytes among `_LENGTHS`, with which a file can be created."""
     for length in _LENGTHS:
         try:
             place.file("n" * length)
@@ -217,15 +217,13 @@ def case_sensitive(place: TrialFolders) -> TrialOutcome:
     )
 
 
-# Trials of files' bytes: durability, direct reads, reservations, holes.
-#
-# `probe.probe` calls each function by the name of its ability (`core.run_documents`), in its own
-# empty folder. An OSError counts as an answer (`probe.seen_error`).
+# Trials of files' bytes: durability, direct reads, reservations, holes. `probe.probe` calls these functions
+# in the same way as the trials of names.
 
 RESERVED = 1 << 20
 DIRECT = 64 << 10
 ALIGNMENTS = (1, 512, 4096, DIRECT)
-SYNCFS_WITHIN = 0.2  # seconds; syncfs waits for whatever all users of the file system wrote
+SYNCFS_WITHIN = 0.2  # seconds allowed for syncfs, which waits for the writes of all users
 
 
 def fsync_file(place: TrialFolders) -> TrialOutcome:
@@ -235,8 +233,8 @@ def fsync_file(place: TrialFolders) -> TrialOutcome:
 
 
 def fsync_folder(place: TrialFolders) -> TrialOutcome:
-    """Try to sync a folder. A success may mean that nothing was done: BeeGFS's servers have the names
-    already."""
+    """Try to sync a folder. On BeeGFS the call succeeds without doing anything, since the servers already
+    have the names."""
     place.file("file")
     fd = os.open(place.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -247,8 +245,8 @@ def fsync_folder(place: TrialFolders) -> TrialOutcome:
 
 
 def syncfs(place: TrialFolders) -> TrialOutcome:
-    """Try whether the call succeeds. Whether it makes data durable cannot be tried: the table of file systems
-    states that."""
+    """Try whether the call succeeds. Whether it makes data durable cannot be tried; the table of file systems
+    (`fs.kinds`) states that."""
     place.file("file", b"x")
     fd = os.open(place.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     failed: list[OSError] = []
@@ -274,12 +272,12 @@ def syncfs(place: TrialFolders) -> TrialOutcome:
 def direct_alignment(place: TrialFolders) -> TrialOutcome:
     """Return the smallest of `ALIGNMENTS` with which a direct read returns the file's bytes.
 
-    | a read fails                         | with                                  | then              |
-    |--------------------------------------|---------------------------------------|-------------------|
-    | at a smaller alignment               | any errno: EINVAL of the kernel,      | the next larger   |
-    |                                      | EREMOTEIO of BeeGFS' servers          | is tried          |
-    | at the largest, which aligns offset, | any errno                             | it is the outcome |
-    | length and memory to everything      |                                       |                   |
+    | a read fails                         | with                                  | then                   |
+    |--------------------------------------|---------------------------------------|------------------------|
+    | with less than the largest alignment | any errno: EINVAL from the kernel, or | the next larger        |
+    |                                      | EREMOTEIO from BeeGFS' servers        | alignment is tried     |
+    | with the largest, which aligns       | any errno                             | that errno is the      |
+    | offset, length and memory            |                                       | outcome                |
     """
     content = os.urandom(DIRECT)
     path = place.file("file", content)
@@ -290,7 +288,7 @@ def direct_alignment(place: TrialFolders) -> TrialOutcome:
     view = memoryview(buffer)
     try:
         for step in ALIGNMENTS:
-            # Offset, length and place in memory: each a multiple of `step`, and of nothing larger.
+            # Offset, length and place in memory are multiples of `step`, but not of the next alignment.
             offset = step if step < DIRECT else 0
             target = view[step : 2 * step] if step < DIRECT else view[:step]
             try:
@@ -323,7 +321,7 @@ def fallocate(place: TrialFolders) -> TrialOutcome:
 
 
 def reflink(place: TrialFolders) -> TrialOutcome:
-    """Try a reflink between two folders, as from a release to the next."""
+    """Try a reflink between two folders, as it is made from one release to the next."""
     old, new = place.file("file", b"x" * DIRECT), place.folder("to") / "file"
     with old.open("rb") as first, new.open("xb") as second:
         libc.reflink(second.fileno(), first.fileno())
@@ -337,7 +335,7 @@ def tmpfile(place: TrialFolders) -> TrialOutcome:
     named = place.work / "named"
     try:
         write_whole(fd, b"x")
-        # A source relative to a folder: else Python calls link(2), which does not follow /proc's link.
+        # The source is relative to a folder, since Python otherwise calls link(2), which follows no link.
         root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.link(f"{place.proc}/self/fd/{fd}", named, src_dir_fd=root, follow_symlinks=True)
@@ -349,7 +347,7 @@ def tmpfile(place: TrialFolders) -> TrialOutcome:
 
 
 def holes(place: TrialFolders) -> TrialOutcome:
-    """Try holes in a file of 1 MiB with a block of data in its middle, on the disk."""
+    """Try whether a file of 1 MiB with only a block of data in its middle has holes on the disk."""
     fd = _holed(place)
     try:
         os.fsync(fd)
@@ -363,8 +361,8 @@ def holes(place: TrialFolders) -> TrialOutcome:
 
 
 def holes_before_writeback(place: TrialFolders) -> TrialOutcome:
-    """Try the same before write-back. If written bytes were reported as a hole, a copy would leave them
-    out."""
+    """Try whether written bytes are reported as data before write-back. If they were reported as a hole, a
+    copy would omit them."""
     fd = _holed(place)
     try:
         first = os.lseek(fd, RESERVED // 2, os.SEEK_DATA)
@@ -388,14 +386,12 @@ def _holed(place: TrialFolders) -> int:
     return fd
 
 
-# Trials of what files carry beside their bytes: owner, modes, ACLs, xattrs, times, locks.
-#
-# `probe.probe` calls each function by the name of its ability (`core.run_documents`), in its own
-# empty folder. An OSError counts as an answer (`probe.seen_error`). `flock` starts a process.
+# Trials of owner, modes, ACLs, xattrs, times and locks. `probe.probe` calls these functions in the same way
+# as the trials of names. `flock` starts a process.
 
 _XATTRS = (65536, 32000, 16000, 8000, 4000, 2000, 1000, 900, 500, 100)
 _TOO_LARGE = frozenset({errno.E2BIG, errno.ENOSPC, errno.ERANGE, errno.EDQUOT, errno.EINVAL})
-_TIME_NS = 1_234_567_891_123_456_789  # an odd second, and a digit in each place behind it
+_TIME_NS = 1_234_567_891_123_456_789  # an odd number of seconds, with a digit at each place of the fraction
 _GRAINS = (1, 10**2, 10**3, 10**6, 10**9, 2 * 10**9)
 
 LOCK_WITHIN = 10.0
@@ -411,14 +407,14 @@ sys.exit({_TAKEN})
 
 
 def owner_kept(place: TrialFolders) -> TrialOutcome:
-    """Try whether a new file belongs to this account. A server that squashes root, and an id-mapped mount,
-    show another number."""
+    """Try whether a new file belongs to this account. It does not if the server squashes root or the mount is
+    id-mapped."""
     status = os.lstat(place.file("file"))
     return answered(status.st_uid == os.geteuid(), f"they belong to uid {status.st_uid}, not {os.geteuid()}")
 
 
 def create_mode(place: TrialFolders) -> TrialOutcome:
-    """Try whether new files and folders get the requested mode, less this process's umask."""
+    """Try whether new files and folders get the requested mode without the bits of this process's umask."""
     umask = proc.umask(place.proc)
     if umask is None:
         return TrialOutcome(why="the kernel does not say the umask")
@@ -429,7 +425,7 @@ def create_mode(place: TrialFolders) -> TrialOutcome:
 
 
 def chmod_kept(place: TrialFolders) -> TrialOutcome:
-    """Try whether modes stay as chmod set them, as the permissions step does."""
+    """Try whether modes that chmod sets are kept, as the permissions step needs it."""
     path, folder = place.file("file"), place.folder("folder")
     os.chmod(path, 0o440)
     os.chmod(folder, 0o750)  # noqa: S103 (as releases are)
@@ -437,7 +433,7 @@ def chmod_kept(place: TrialFolders) -> TrialOutcome:
 
 
 def _modes_are(wanted: Mapping[Path, int]) -> TrialOutcome:
-    """Compare modes, without the setgid bit."""
+    """Compare modes, except their setgid bits."""
     modes = {path: stat.S_IMODE(os.lstat(path).st_mode) for path in wanted}
     wrong = [
         f"{modes[path]:04o} in place of {mode:04o}"
@@ -448,7 +444,8 @@ def _modes_are(wanted: Mapping[Path, int]) -> TrialOutcome:
 
 
 def setgid_inherited(place: TrialFolders) -> TrialOutcome:
-    """Try whether new files get a setgid folder's group: another group of this account, if it has one."""
+    """Try whether new files get a setgid folder's group. The trial uses another group of this account, if it
+    has any."""
     folder = place.folder("folder")
     others = [gid for gid in os.getgroups() if gid != os.lstat(folder).st_gid]
     if others:
@@ -477,7 +474,7 @@ def time_resolution(place: TrialFolders) -> TrialOutcome:
 
 
 def xattr_bytes(place: TrialFolders) -> TrialOutcome:
-    """Return the largest of `_XATTRS`, in bytes, that is accepted and reads back."""
+    """Return the largest size of an xattr, among `_XATTRS` in bytes, that is accepted and reads back."""
     path = place.file("file")
     for size in _XATTRS:
         content = b"x" * size
@@ -511,12 +508,13 @@ def acl_inherited(place: TrialFolders) -> TrialOutcome:
 
 
 def _acl() -> posix_acl.Acl:
-    """Make an ACL: owner rwx, and r for this account's own group, whose number every mapping knows."""
+    """Make an ACL with rwx for the owner, and r for this account's own group, whose number every id mapping
+    knows."""
     return posix_acl.made(0o740, {(posix_acl.GROUP, os.getegid()): 4})
 
 
 def _named(acl: posix_acl.Acl | None) -> set[tuple[int, int]]:
-    """Return tag and number of each entry."""
+    """Return the tag and number of each entry of the ACL."""
     return {(entry.tag, entry.number) for entry in acl or ()}
 
 

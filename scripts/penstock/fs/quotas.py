@@ -1,5 +1,5 @@
-"""Quotas: what one user, group or project uses and may use, whose quotas a run's files count against, and
-those that the kernel counts: on ext4, XFS and each other file system that answers quotactl(2).
+"""Quotas: how much a user, group or project uses and may use, and whether a run's files fit. Also queries the
+quotas that the kernel counts, on ext4, XFS and each other file system with quotactl(2).
 """
 
 from __future__ import annotations
@@ -25,40 +25,41 @@ if TYPE_CHECKING:
     from penstock.core.dataset_documents import StillToWrite
 
 
-# Quotas: what a user, group or project uses and may use, whose quotas a run's files count against, and
-# whether they suffice.
+# Quotas as types, the owner whose quotas a run's files count against, and whether these suffice.
 #
-# This module queries the kernel, `store_checks` the commands of file systems that count themselves.
+# This module queries the kernel. `store_checks` queries the commands of file systems that count quotas
+# themselves.
 
 Scope = Literal["user", "group", "project", "folder"]
 
 
 class Quota(NamedTuple):
-    """What a user, group, project or folder uses and may use. None: no limit, or an unknown figure."""
+    """How much a user, group, project or folder uses and may use. None means no limit, or an unknown
+    figure."""
 
     scope: Scope
     id: int
-    pool: str = ""  # the storage pool for which it holds; "": all
-    used: int | None = None  # bytes; so are `limit` and `soft_limit`
+    pool: str = ""  # the storage pool to which the quota applies; "" if it applies to all
+    used: int | None = None  # bytes, like `limit` and `soft_limit`
     limit: int | None = None
-    used_files: int | None = None  # on BeeGFS chunk files: a file striped over four targets counts four times
+    used_files: int | None = None  # on BeeGFS chunk files: a file on four targets counts four times
     file_limit: int | None = None
     soft_limit: int | None = None
     soft_file_limit: int | None = None
-    # seconds until the passed soft limit of bytes refuses writes; None: not counted
+    # seconds until writes are refused because the soft limit of bytes is passed; None if no time is running
     grace: float | None = None
-    file_grace: float | None = None  # the same for the soft limit of files
-    path: str = ""  # the folder, of a folder's quota
+    file_grace: float | None = None  # like `grace`, for the soft limit of files
+    path: str = ""  # the folder, if the quota is a folder's
 
     @property
     def name(self) -> str:
-        """Whose quota it is, for people: `user 1000 in pool 2`."""
+        """A readable name of the quota's owner: `user 1000 in pool 2`."""
         return f"{self.scope} {self.path or self.id}" + (f" in pool {self.pool}" if self.pool else "")
 
 
 def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, int]:
-    """Return user and group that new files in `folder` finally have. None: this process's user; the folder's
-    group where it passes that on (setgid), else this process's. Raises OSError."""
+    """Return the user and group that new files in `folder` finally have. A `uid` of None means this process's
+    user. A `gid` of None means the folder's group if it is setgid, or else this process's. Raises OSError."""
     if gid is None:
         status = folder.stat()
         gid = status.st_gid if status.st_mode & stat.S_ISGID else os.getegid()
@@ -66,8 +67,8 @@ def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, i
 
 
 def beside(quota: Quota, others: Sequence[StillToWrite], copies: int = 1) -> Quota:
-    """Return the quota after other runs have written what they plan, each byte `copies` times. They state no
-    project or folder: all below a root count as the same."""
+    """Return the quota after other runs have written the rest of their plans, each byte `copies` times. Runs
+    state no project or folder, so a project's or folder's quota counts all runs below the root."""
     theirs = [
         run
         for run in others
@@ -81,15 +82,15 @@ def beside(quota: Quota, others: Sequence[StillToWrite], copies: int = 1) -> Quo
 
 
 def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files") -> Iterator[CheckResult]:
-    """Judge whether a quota takes `need` bytes and `files` more; with 0 of both, whether it is used up.
-    `counted` names what it counts as files.
+    """Judge whether `need` bytes and `files` files fit in a quota; if both are 0, whether it is used up.
+    `counted` names the things that the quota counts as files.
 
     | limit              | used and needed                         | verdict           |
     |--------------------|-----------------------------------------|-------------------|
     | none               | any                                     | nothing           |
     | hard               | used is not known                       | note              |
     |                    | used up, or would be passed             | stop              |
-    |                    | else                                    | ok                |
+    |                    | neither                                 | ok                |
     | soft               | would not be passed                     | nothing           |
     |                    | passed, and its grace is over           | stop              |
     |                    | would be passed, or its grace is running | warning           |
@@ -131,8 +132,8 @@ def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files
 
 
 def unnamed_group(folder: Path, *, enforced: bool) -> list[CheckResult]:
-    """Judge a target for whose files no group is configured. `enforced`: group quotas are in force. Raises
-    OSError.
+    """Judge a target folder for whose files no group is configured. `enforced` tells whether group quotas are
+    in force. Raises OSError.
 
     | the folder hands its group on (setgid) | group quotas | verdict                                      |
     |----------------------------------------|--------------|----------------------------------------------|
@@ -154,41 +155,42 @@ def unnamed_group(folder: Path, *, enforced: bool) -> list[CheckResult]:
     return [CheckResult("group", text, "stop", "a group in `permissions.group`", mend)]
 
 
-# Quotas that the kernel counts: of users, groups and projects on ext4, XFS and others that answer
-# quotactl(2).
+# Quotas that the kernel counts, for users, groups and projects on ext4, XFS and other file systems that
+# support quotactl(2).
 #
-# quotactl_fd (Linux 5.14) queries an open folder's file system; before, quotactl does so by the mount's
-# device. XFS answers `Q_GETQUOTA`, too (`fs/quota/quota.c`: `quota_getquota`): limits in KiB, use in bytes, a
-# grace time as the second of its end. An account may see its own quotas and those of its groups, root all
-# (`check_quotactl_permission`). A project's quota is hidden from others. Their statvfs shows the project's
-# room where the folder passes the project on (`xfs_qm_statvfs`, `ext4_statfs_project`). Id 0 is not queried:
-# its limits are not in force, and on XFS are the defaults of others.
+# quotactl_fd (Linux 5.14) queries the file system of an open folder. On older kernels, quotactl queries it by
+# the mount's device. XFS supports `Q_GETQUOTA`, too (`fs/quota/quota.c`: `quota_getquota`). Limits are in
+# KiB, use in bytes, and a grace time is the second of its end. An account may see its own quotas and those of
+# its groups, and root all quotas (`check_quotactl_permission`). Only root sees a project's quota. For others,
+# statvfs shows the project's room if new files in the folder get its project (`xfs_qm_statvfs`,
+# `ext4_statfs_project`). Id 0 is not queried: its limits are not in force, and on XFS are the others'
+# defaults.
 #
-# Quotas of an NFS server are not queried (its rquota service): they show as EDQUOT on writes. Figures are in
+# Quotas of an NFS server (its rquota service) are not queried; they show as EDQUOT on writes. Figures are in
 # bytes and files, grace times in seconds left.
 
-# In the order of the kernel's types (USRQUOTA, GRPQUOTA, PRJQUOTA), with the flag of limits in force
-# (`FS_QUOTA_UDQ_ENFD` and its like, linux/dqblk_xfs.h).
+# Scopes in the order of the kernel's types (USRQUOTA, GRPQUOTA, PRJQUOTA), each with the flag that its limits
+# are in force (`FS_QUOTA_UDQ_ENFD` and the like, linux/dqblk_xfs.h).
 TYPES: tuple[tuple[Scope, int], ...] = (("user", 0x02), ("group", 0x08), ("project", 0x20))
-_GET_STATE = 0x5805  # Q_XGETQSTAT: whose limits are in force; each account may query it
+_GET_STATE = 0x5805  # Q_XGETQSTAT: scopes whose limits are in force; any account may query it
 _GET_QUOTA = 0x800007
-_LIMIT_UNIT = 1024  # bytes; of `dqb_bhardlimit` and `dqb_bsoftlimit` (QIF_DQBLKSIZE)
+_LIMIT_UNIT = 1024  # bytes in a unit of `dqb_bhardlimit` and `dqb_bsoftlimit` (QIF_DQBLKSIZE)
 _DQBLK = struct.Struct("=8Q")
 _FS_GET_XATTR = 0x801C581F  # FS_IOC_FSGETXATTR: flags, extent size and number, project id
-_HANDS_ON = 0x200  # FS_XFLAG_PROJINHERIT: new files of the folder get its project
+_HANDS_ON = 0x200  # FS_XFLAG_PROJINHERIT: new files in the folder get its project
 
 
 class KernelQuotas(NamedTuple):
-    """What the kernel counts for the owner of a folder's new files."""
+    """The kernel's quotas for the owner of a folder's new files."""
 
-    enforced: frozenset[Scope] = frozenset()  # whose limits are in force
+    enforced: frozenset[Scope] = frozenset()  # scopes whose limits are in force
     quotas: tuple[Quota, ...] = ()
-    unknown: tuple[Quota, ...] = ()  # in force, but hidden from this account
+    unknown: tuple[Quota, ...] = ()  # quotas in force that this account may not see
 
 
 def ask(folder: str, uid: int, gid: int, device: str = "") -> KernelQuotas:
-    """Query the quotas of new files of an existing `folder` with this owner; `device` is its mount's. Empty
-    where the kernel or the file system counts none, or the folder cannot be opened. Never raises."""
+    """Query the quotas for new files with this owner in an existing `folder`. `device` is that of its mount.
+    The result is empty if nothing is counted, or if the folder cannot be opened. Never raises."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -216,7 +218,7 @@ def _ask(fd: int, owner: tuple[int, int, int], device: str) -> KernelQuotas:
         try:
             answer = libc.quotactl(fd, device, _GET_QUOTA << 8 | kind, number)
         except OSError as error:
-            # Other errors: nothing is counted for it yet (ENOENT), or no longer (ESRCH).
+            # With other errors nothing is counted for this owner yet (ENOENT), or no longer (ESRCH).
             if error.errno in (errno.EPERM, errno.EACCES):
                 unknown.append(Quota(scope, number))
             continue
@@ -242,13 +244,12 @@ def read(scope: Scope, number: int, answer: bytes, now: float) -> Quota:
 
 
 def project_of(fd: int) -> int:
-    """Return the project of new files in an open folder; 0 for none, and where it cannot be read."""
+    """Return the project of new files in an open folder, or 0 if there is none or it cannot be read."""
     return project_known(fd) or 0
 
 
 def project_known(fd: int) -> int | None:
-    """Return the project of new files in an open folder, 0 for none; None where the file system does not
-    say."""
+    """Return the project of new files in an open folder, 0 if there is none, or None if it cannot be read."""
     try:
         answer = fcntl.ioctl(fd, _FS_GET_XATTR, bytes(28))
     except OSError:
@@ -260,8 +261,8 @@ def project_known(fd: int) -> int | None:
 def of_new_files(
     path: Path, uid: int | None, gid: int | None, proc: str | os.PathLike[str] = PROC
 ) -> KernelQuotas:
-    """Query the quotas of new files in the nearest folder at or above `path`; user and group as in
-    `quotas.owner_of_new`. Raises OSError of the path itself."""
+    """Query the quotas for new files in the nearest existing folder at or above `path`. `uid` and `gid` mean
+    the same as for `owner_of_new`. Raises OSError if the path itself fails."""
     folder = nearest(path)
     real = os.path.realpath(folder)
     return ask(real, *owner_of_new(folder, uid, gid), mount_of(real, proc).device)
@@ -270,9 +271,9 @@ def of_new_files(
 def check(
     limits: KernelQuotas, need: int = 0, files: int = 0, others: Sequence[StillToWrite] = ()
 ) -> list[CheckResult]:
-    """Judge whether these quotas take `need` bytes in whole blocks and `files` files and folders. `others`
-    (the runs below the root) will still write beside that. With 0 of both: whether a quota is used up, or its
-    grace runs. Unknown quotas are notes."""
+    """Judge whether `need` bytes in whole blocks and `files` files and folders fit in these quotas. `others`
+    are the runs below the root, whose remaining data counts, too. If both numbers are 0, judge whether a
+    quota is used up or its grace time is running. Unknown quotas become notes."""
     results = [
         result
         for quota in limits.quotas

@@ -1,9 +1,9 @@
 """Processes that list folders ahead of a walk (scouts), and the requests to them.
 
-Why not threads of the walk: a thread that waits half a millisecond for a server costs its process 25 us for
-the interpreter lock. Where calls return at once, a file's stat takes as long as the walk's other work on it.
-A scout has its own interpreter lock and CPU; where calls wait for a server, it uses threads in turn.
-docs/decisions/0004 has the figures.
+The walk's own threads would not be enough. A thread that waits half a millisecond for a server costs its
+process 25 us for the interpreter lock. If calls return at once, a file's stat takes as long as the walk's
+other work on the file. A scout has its own interpreter lock and CPU, and also uses threads if calls wait for
+a server. docs/decisions/0004 has the figures.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from penstock.host.command import start_helper
 if TYPE_CHECKING:
     import subprocess
 
-MAX_SCOUTS = 8  # of a walk where calls wait for a server; elsewhere one for each spare CPU, up to this number
-THREADS_PER_SCOUT = 8  # where calls wait for a server; elsewhere one
-REQUESTS_PER_SCOUT = 16  # folders that a scout has to list at a time, at most
+MAX_SCOUTS = 8  # most scouts of a walk; no more than there are spare CPUs, unless calls wait for a server
+THREADS_PER_SCOUT = 8  # threads of a scout if calls wait for a server; else a single thread
+REQUESTS_PER_SCOUT = 16  # most folders that a scout has to list at a time
 
 
 class Scouts:
-    """The scouts of a walk: `has_room`, then `request`, for each folder; `close` at the end. `root` is the
-    descriptor of the walk's top folder; paths are relative to it. `waits`: calls wait for a server
-    (`fs.tree`). Where processes cannot be started, scouts are fewer, or none; a scout that ends
-    early is no error."""
+    """The scouts of a walk. Call `has_room` and then `request` for each folder, and `close` at the end.
+    `root` is the descriptor of the walk's top folder, to which paths are relative. `waits` tells whether
+    calls wait for a server (`fs.tree`). If processes cannot be started, there are fewer scouts, or none. A
+    scout that ends early is no error."""
 
     def __init__(self, root: int, *, waits: bool) -> None:
         number = MAX_SCOUTS if waits else min(MAX_SCOUTS, spare_cpus())
@@ -41,7 +41,7 @@ class Scouts:
                     Scout(*start_helper("penstock.fs.readahead_process", root, options=(threads,)))
                 )
             except OSError:
-                # This account may start no more processes: the scouts so far must do.
+                # This account may start no more processes, so the walk uses the scouts started so far.
                 break
 
     @property
@@ -49,9 +49,9 @@ class Scouts:
         return not all(scout.gone for scout in self._scouts)
 
     def has_room(self, path: str) -> bool:
-        """Return whether that folder may be requested now, so that `request` does not block. Each scout has
-        at most REQUESTS_PER_SCOUT requests, of paths shorter than PATH_MAX. A request that did not fit the
-        socket would block this process, while its scout blocks on answers that nobody reads."""
+        """Return whether the folder may be requested now, without blocking in `request`. Each scout has at
+        most REQUESTS_PER_SCOUT requests, with paths shorter than PATH_MAX, so that they fit the socket.
+        Otherwise this process would block while the scout blocks on answers that nobody reads."""
         if len(os.fsencode(path)) >= PATH_MAX:
             return False
         for scout in self._scouts:
@@ -60,19 +60,19 @@ class Scouts:
         return any(len(scout.pending) < REQUESTS_PER_SCOUT for scout in self._scouts if not scout.gone)
 
     def request(self, path: str) -> Ticket:
-        """Request the folder from the scout with the fewest requests. Only after `has_room(path)`."""
+        """Request the folder from the scout with the fewest requests. Call `has_room(path)` first."""
         alive = [scout for scout in self._scouts if not scout.gone]
         return min(alive, key=lambda scout: len(scout.pending)).request(path)
 
     def close(self) -> None:
-        """End the scouts. A ticket without an answer never gets one: do not wait for it."""
+        """End the scouts. Do not wait for tickets that have no answer yet, since they never get an answer."""
         for scout in self._scouts:
             scout.close()
         self._scouts.clear()
 
 
 class Ticket:
-    """A folder requested from a scout, in place of a `Future`."""
+    """A request for a folder to a scout, with the methods of a `Future` that the walk uses."""
 
     __slots__ = ("_scout", "answer", "done")
 
@@ -82,19 +82,19 @@ class Ticket:
         self.done = False
 
     def result(self) -> Any:
-        """Wait for the answer, a tuple of `readahead_process.answer`; None when the scout is gone: the caller
-        lists the folder itself."""
+        """Wait for the answer, a tuple of `readahead_process.answer`. Returns None if the scout is gone, so
+        that the caller must list the folder itself."""
         while not self.done:
             self._scout.read_answers()
         return self.answer
 
     def cancel(self) -> bool:
-        """As of a `Future`, and always True: an unused answer holds nothing open."""
+        """As `Future.cancel`. Always True, since an unused answer keeps nothing open."""
         return True
 
 
 class Scout:
-    """A scout process. Its answers come in the order of the requests."""
+    """A scout process. It answers requests in their order."""
 
     def __init__(self, process: subprocess.Popen[bytes], channel: wire.Channel) -> None:
         self._process, self._channel = process, channel
@@ -117,7 +117,7 @@ class Scout:
         return bool(poll.poll(0))
 
     def read_answers(self) -> None:
-        """Wait for bytes from the scout, and settle the tickets whose answers are whole."""
+        """Wait for bytes from the scout, and settle the tickets whose answers are complete."""
         frames = self._channel.receive()
         if frames is None:
             self._give_up()
@@ -134,11 +134,11 @@ class Scout:
 
     def close(self) -> None:
         self._channel.close()
-        # A scout only reads: a kill loses nothing.
+        # A scout only reads, so killing it loses nothing.
         self._process.kill()
         self._process.wait()
 
 
 def spare_cpus() -> int:
-    """Count the CPUs that this process may use, besides its own."""
+    """Count the CPUs that this process may use, except the CPU on which it runs."""
     return len(os.sched_getaffinity(0)) - 1

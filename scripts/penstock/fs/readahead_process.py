@@ -1,7 +1,7 @@
 """A scout: `python -m penstock.fs.readahead_process <socket> <folder's descriptor> <threads>`.
 
-Lists folders that its parent names, by path below the inherited descriptor, reads their files' lstat, and
-answers in the order of requests. It ends with its socket.
+A scout lists folders that its parent requests by their paths below the inherited descriptor, and calls lstat
+for their files. It answers in the order of the requests, and ends when its socket is closed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from penstock.fs.tree import StatAnswer
 
-MANY = 50_000  # in a folder with so many files the scout reads no lstat, and sends only names
-GROUP = 16  # files of a thread at a time
+MANY = 50_000  # number of a folder's files from which the scout sends only names, without lstat
+GROUP = 16  # files that a thread takes at a time
 
 
 def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
-    """List a folder; return (errno,) if it cannot be opened. Else its names, their kinds, `look` of its files
-    or None, why listing ended early (errno or 0), and its own lstat."""
+    """List a folder. Returns (errno,) if it cannot be opened. Otherwise returns its names, their kinds, its
+    files' lstat (columns, or None), the errno that ended the listing early or 0, and its own lstat."""
     try:
         fd = open_dir(root, path)
     except OSError as error:
@@ -55,7 +55,7 @@ def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
 
 
 def _together(fd: int, names: Sequence[str], threads: int) -> list[StatAnswer]:
-    """`look` by some threads: where calls wait, they wait at the same time."""
+    """Call `look` in several threads, so that calls wait at the same time."""
     groups = [names[at : at + GROUP] for at in range(0, len(names), GROUP)]
     answers: list[list[StatAnswer]] = [[] for _ in groups]
     left = iter(range(len(groups)))
@@ -65,7 +65,7 @@ def _together(fd: int, names: Sequence[str], threads: int) -> list[StatAnswer]:
             answers[number] = look(fd, groups[number])
 
     helpers: list[Thread] = []
-    # No more threads for this account: the existing ones do all.
+    # If this account may start no more threads, the existing threads do all the work.
     with contextlib.suppress(RuntimeError):
         while len(helpers) < min(threads, len(groups)) - 1:
             helper = Thread(target=work)
@@ -85,7 +85,7 @@ def main() -> None:
             for _, path in frames:
                 channel.send(wire.LISTED, answer(root, path, threads))
     except ConnectionError:
-        # The parent is gone, or needs no more.
+        # The parent is gone, or needs no more answers.
         return
 
 

@@ -1,8 +1,8 @@
-"""Opens paths below a folder by descriptors: nothing below the configured root is trusted.
+"""Opens paths below a folder by descriptors, since nothing below the configured root is trusted.
 
-No function follows a symbolic link below the given descriptor or leaves it by `..`, whoever renames folders
-meanwhile. A single openat2 (Linux 5.6) does this where the kernel and the sandbox allow it. Otherwise, and
-for paths longer than the kernel takes, each component costs an O_NOFOLLOW open.
+No function follows a symbolic link below the given descriptor, or leaves its folder by `..`, even if folders
+are renamed meanwhile. A single openat2 (Linux 5.6) does this if the kernel and the sandbox allow it.
+Otherwise, and for paths that are too long for the kernel, each component needs an open with O_NOFOLLOW.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})  # this process, or this machine, has too many files open
-MOST_KEPT = 256  # folder descriptors of a `Folders`, at most
-_STREAMS = 64  # threads of a process that keep descriptors, at most
-_SPARE = 200  # descriptors of a process for other things than folders
+MOST_KEPT = 256  # most folder descriptors of a `Folders`
+_STREAMS = 64  # most threads of a process that keep descriptors
+_SPARE = 200  # descriptors that a process reserves for other things than folders
 _openat2_works = True
 
 
 def raise_limit() -> None:
-    """Raise this process's limit of open files to its hard limit; login shells pass on a low one."""
+    """Raise this process's limit of open files to its hard limit, since login shells pass on a low limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -63,17 +63,17 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 def open_dir(root_fd: int, path: str) -> int:
-    """Open the folder `path` below `root_fd`; "" is the root itself. The caller closes it. Raises as
-    `open_beneath`."""
+    """Open the folder `path` below `root_fd`; "" is the root itself. The caller closes it. Raises the errors
+    of `open_beneath`."""
     if not path:
         return os.open(".", OPEN_FOLDER, dir_fd=root_fd)
     return open_beneath(root_fd, path, OPEN_FOLDER)
 
 
 def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
-    """Make the folder `path` and its missing parents; return its descriptor. New folders have exactly `mode`,
-    whatever the umask, with an inherited setgid bit, and the group `gid` unless None. Existing folders stay
-    as they are. Two processes may do it at the same time."""
+    """Make the folder `path` and its missing parents, and return its descriptor. New folders have exactly
+    `mode`, whatever the umask, plus an inherited setgid bit, and the group `gid` unless None. Existing
+    folders are unchanged. Two processes may do this at the same time."""
     fd = os.open(".", OPEN_FOLDER, dir_fd=root_fd)
     try:
         for name in _names(path) if path else ():
@@ -96,8 +96,8 @@ def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
 
 
 def set_owner_mode(fd: int, mode: int, gid: int | None) -> bool:
-    """Give an open file or folder its group, then its mode, each only where it differs; return whether that
-    changed it. The group comes first, since a chown can clear mode bits."""
+    """Give an open file or folder its group, then its mode, each only if it differs. Return whether anything
+    was changed. The group is set first, since a chown can clear mode bits."""
     status = os.fstat(fd)
     changed = False
     if gid is not None and status.st_gid != gid:
@@ -132,8 +132,8 @@ def _walk(root_fd: int, names: list[str], flags: int, mode: int) -> int:
 
 
 class Folders:
-    """Descriptors of recently used folders below a root, for one thread. A descriptor is valid until the next
-    call. At most `cap` are open; where the process may open no more, only the descriptor asked for."""
+    """Descriptors of recently used folders below a root, for a single thread. A descriptor is valid until the
+    next call. At most `cap` are open, or only the requested descriptor if the process may open no more."""
 
     def __init__(self, root_fd: int, cap: int = MOST_KEPT) -> None:
         self.root_fd = root_fd
@@ -141,7 +141,7 @@ class Folders:
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def get(self, path: str) -> int:
-        """Return the folder's descriptor. Raises OSError (FileNotFoundError where the folder is missing)."""
+        """Return the folder's descriptor. Raises OSError (FileNotFoundError if the folder is missing)."""
         fd = self._open.get(path)
         if fd is not None:
             self._open.move_to_end(path)
@@ -158,7 +158,7 @@ class Folders:
             return open_dir(self.root_fd, path)
 
     def make(self, path: str, mode: int, gid: int | None) -> int:
-        """`get`, after `make_dir` where the folder is missing."""
+        """As `get`, but with `make_dir` before it if the folder is missing."""
         try:
             return self.get(path)
         except FileNotFoundError:
@@ -176,8 +176,8 @@ class Folders:
 
 
 def read_at(fd: int, buffer: memoryview, offset: int) -> int:
-    """Read by preadv(2); where that fails with EREMOTEIO, read again in whole blocks. BeeGFS' servers answer
-    so to an unaligned read while a process of this node has the file open by O_DIRECT."""
+    """Read by preadv(2). If that fails with EREMOTEIO, read again in whole blocks. BeeGFS' servers refuse an
+    unaligned read in this way while a process on this node has the file open with O_DIRECT."""
     try:
         return os.preadv(fd, (buffer,), offset)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Folders in TMPDIR for the time of a command; the next command removes what a killed process left.
+"""Folders in TMPDIR for the duration of a command. The next command removes a killed process's folders.
 
-A folder is held by a kernel lock (flock) on itself, which ends with its process, however that ends. So
-whoever gets the lock of another's folder may remove it. Looking for a process instead would fail in
-containers that share TMPDIR. File systems of several machines may keep such a lock on a single machine
-(BeeGFS does), so a folder's name holds its machine's.
+A process keeps a kernel lock (flock) on its folder, which is released when the process ends in any way. So
+whoever gets the lock of another process's folder may remove it. A search for the process instead would fail
+in containers that share TMPDIR. File systems of several machines may keep such a lock on a single machine
+(BeeGFS does), so a folder's name contains the machine's name.
 
 | a folder of this account, by its name | its lock is                    | then       |
 |---------------------------------------|--------------------------------|------------|
@@ -34,8 +34,8 @@ _NAME = re.compile(rf"{re.escape(_PREFIX)}[a-z0-9_]{{8}}")
 
 @contextlib.contextmanager
 def folder(above: Path | None = None) -> Iterator[Path]:
-    """Make a folder in `above`, by default TMPDIR, after a `sweep` of that; remove it at the end. Raises
-    OSError."""
+    """Make a folder in `above`, by default TMPDIR, after a `sweep` of TMPDIR, and remove it at the end.
+    Raises OSError."""
     if above is None:
         sweep()
     with contextlib.ExitStack() as stack:
@@ -53,7 +53,7 @@ def folder(above: Path | None = None) -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove what killed processes of this account left in TMPDIR."""
+    """Remove folders that killed processes of this account left in TMPDIR."""
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if not _NAME.fullmatch(entry.name) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
@@ -65,8 +65,8 @@ def sweep() -> None:
 
 
 def _locked(path: Path) -> int:
-    """Open and lock the folder. Raises BlockingIOError where another process has the lock, FileNotFoundError
-    where the folder is gone, OSError where locks are impossible."""
+    """Open and lock the folder. Raises BlockingIOError if another process has the lock, FileNotFoundError if
+    the folder is gone, or OSError if locks are impossible."""
     fd = os.open(path, OPEN_FOLDER)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

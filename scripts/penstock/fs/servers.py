@@ -1,9 +1,9 @@
-"""Whether the servers of a mounted file system are away, before a call on the mount waits for them.
+"""Checks whether the servers of a mounted file system are away, before a call on the mount waits for them.
 
-Such a call waits for minutes (BeeGFS: connCommRetrySecs, 600 s), and no signal ends it. Where a client shows
-its servers in /proc (`Kind.shows_servers`), the `mount` module of its product reads them. Other kinds cost a
-lookup in the mount table. Connections are tried and the vendor's commands run, but no call is made on the
-mount.
+Such a call waits for minutes (BeeGFS: connCommRetrySecs, 600 s), and no signal ends it. If a client shows its
+servers in /proc (`Kind.shows_servers`), the module `fs.<product>_mount` reads them. For other kinds of file
+systems, only the mount table is read. Connections are tried and the vendor's commands are run, but no call is
+made on the mount.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from penstock.fs.stores import StoreStatus
 
 
-TARGET = "the target"  # for people: the folder of a silent mount
+TARGET = "the target"  # readable name of the folder on an unresponsive mount
 
 
 def require_answer(folder: Path) -> None:
-    """Raise TargetAwayError where a server of the file system of `folder` is away. Where its client shows no
-    connection to a server, query the vendor's commands, then the mount, by its own process. The mount's
-    answer proves little, since the client has some answers in memory."""
+    """Raise TargetAwayError if a server of the file system of `folder` is away. If the client shows no
+    connection to some server, run the vendor's commands, and then query the mount in a process of its own.
+    The mount's answer proves little, since the client has some answers in memory."""
     from penstock.fs.watched_facts import SilentFolder, watched_facts
 
     shown = require_servers(folder)
@@ -45,7 +45,7 @@ def require_answer(folder: Path) -> None:
 
 
 def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> StoreStatus | None:
-    """Return what /proc shows, as `servers_away`. Raises TargetAwayError where a server is away."""
+    """Return the status that /proc shows (see `servers_away`). Raises TargetAwayError if a server is away."""
     shown, away = servers_away(path, proc)
     if away:
         raise away_error(path, away)
@@ -55,10 +55,10 @@ def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> StoreSta
 def servers_away(
     path: Path, proc: str | os.PathLike[str] = PROC
 ) -> tuple[StoreStatus | None, list[CheckResult]]:
-    """Return what /proc shows of the servers and targets of the file system of `path`, and a result for each
-    server that is away. The management service counts too where each call waits for it. Waits at most some
-    seconds for the servers. None where the kind of file system shows nothing, or the mount's client is
-    unknown."""
+    """Return the servers and targets that /proc shows for the file system of `path`, and a result for each
+    server that is away. The management service is included if each call waits for it. Waits at most some
+    seconds for the servers. The status is None if this kind of file system shows nothing, or the mount's
+    client is unknown."""
     mount = _mount(path, proc)
     if mount is None:
         return None, []
@@ -70,9 +70,9 @@ def servers_away(
 
 
 def unreached_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> list[CheckResult]:
-    """Return a result for each server that the vendor's commands do not reach, of a mount that does not
-    answer. The commands connect to the servers themselves. [] for other kinds of file systems, and where the
-    commands do not say."""
+    """For an unresponsive mount, return a result for each server that the vendor's commands do not reach. The
+    commands connect to the servers themselves. Returns [] for kinds of file systems without such commands, or
+    if the commands do not tell."""
     mount = _mount(path, proc)
     tools = None if mount is None else _product(mount).find_tools(proc, point=mount.point)
     if tools is None:
@@ -85,7 +85,7 @@ def unreached_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> list[C
 
 
 def away_error(path: Path, results: Sequence[CheckResult]) -> TargetAwayError:
-    """Make the error of the results that stop a run."""
+    """Make an error from the results that stop a run."""
     stops = [result for result in results if result.verdict == "stop"]
     return TargetAwayError(
         "a server or a target of the file system is away",
@@ -96,9 +96,9 @@ def away_error(path: Path, results: Sequence[CheckResult]) -> TargetAwayError:
 
 
 def _mount(path: Path, proc: str | os.PathLike[str]) -> Mount | None:
-    """Return the mount of `path`, through symbolic links, where its client shows its servers. A link on a
-    remote mount of another kind is not followed, since that may not answer. A link on this machine's root is
-    followed, whatever its kind."""
+    """Follow symbolic links to the mount of `path`, and return it if its client shows its servers. A link on
+    a remote mount of another kind is not followed, since that mount may be unresponsive. A link on this
+    machine's root file system is followed, whatever its kind."""
 
     def stops(mount: Mount) -> bool:
         kind = kind_of(-1, mount.type)

@@ -1,5 +1,5 @@
-"""Small files on the target: the one reader of those that another account may have put there, durable
-writing, and the one durable rename.
+"""Small files on the target: the only reader for files that another account may have put there, durable
+writing, and the only durable rename.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 
-# The one reader of files that another account may have put on the target: documents, tables, journals.
+# The only reader for files that another account may have put on the target: documents, tables, journals.
 #
-# | what stands there                           | read                                          |
+# | the path leads to                           | result                                        |
 # |---------------------------------------------|-----------------------------------------------|
 # | a plain file of up to `most` bytes          | its bytes                                     |
-# | a larger or a growing one                   | nothing: NotPlainError, at once               |
-# | a link, FIFO, socket, device or folder      | nothing: NotPlainError, at once               |
-# | nothing; what this account may not read     | nothing: the kernel's OSError                 |
+# | a larger or a growing plain file            | NotPlainError, at once                        |
+# | a link, FIFO, socket, device or folder      | NotPlainError, at once                        |
+# | nothing, or an unreadable file              | the kernel's OSError                          |
 #
-# Opening never waits: a FIFO would block its reader until somebody writes, through SIGTERM too. No link is
+# Opening never waits. A FIFO would block its reader until somebody writes, even despite SIGTERM. No link is
 # followed, so no name leads to an endless device. The exception is BeeGFS's link in place of a hard link
 # while a document gets its name (`fs.small_files.give_name`). It leads to the unfinished file beside it.
 
-LONGEST = 32 << 20  # bytes of a document; a history of fifty thousand lines is smaller
-LINE = 1 << 20  # bytes of a line of a journal or a history, at most
-# Reads in a row that may fail by ESTALE. NFS reports it where another node replaced the file between open and
-# read; the next open gets the new file. After so many the mount is stale.
+LONGEST = 32 << 20  # most bytes of a document; a history of fifty thousand lines is smaller
+LINE = 1 << 20  # most bytes of a line in a journal or a history
+# Reads in a row that may fail with ESTALE. NFS reports this if another node replaced the file between open
+# and read, and the next open gets the new file. After this number of reads the mount itself is stale.
 STALE_LOOKS = 3
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")  # a file being written, or left by a killed process
-# How kernels refuse a link (O_NOFOLLOW), a socket, a device without a driver, and a folder opened for
-# writing.
+# Errors with which kernels refuse a link (O_NOFOLLOW), a socket, a device without a driver, and a folder
+# opened for writing.
 _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})
 
 
 class NotPlainError(OSError, ValueError):
-    """A document's place holds no plain file, or one too large to be that document."""
+    """The file at a document's path is no plain file, or is too large to be that document."""
 
     def __init__(self, why: str, path: str | os.PathLike[str] = "") -> None:
         super().__init__(why)
@@ -64,7 +64,7 @@ class NotPlainError(OSError, ValueError):
 
 
 def refused(error: OSError, path: str | os.PathLike[str]) -> OSError:
-    """Convert the error of an open by `FLAGS`: NotPlainError where the kernel refused a file that is not
+    """Convert the error of an open with `FLAGS`, to NotPlainError if the kernel refused a file that is not
     plain."""
     return NotPlainError("it is no plain file", path) if error.errno in _NO_FILE else error
 
@@ -86,7 +86,7 @@ def descriptor(path: str | os.PathLike[str]) -> int:
 
 
 def checked(fd: int, path: str | os.PathLike[str] = "") -> int:
-    """Return the descriptor of a plain file; close any other. Raises NotPlainError, OSError."""
+    """Return the descriptor if it is of a plain file, or else close it. Raises NotPlainError, OSError."""
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise NotPlainError("it is no plain file", path)
@@ -97,7 +97,7 @@ def checked(fd: int, path: str | os.PathLike[str] = "") -> int:
 
 
 def _unfinished(path: Path) -> int:
-    """Open the unfinished file that a document's link leads to; -1 without such a link."""
+    """Open the unfinished file that a document's link leads to; return -1 if there is no such link."""
     with contextlib.suppress(OSError):
         name = os.path.basename(os.readlink(path))
         if UNFINISHED.fullmatch(name):
@@ -106,7 +106,7 @@ def _unfinished(path: Path) -> int:
 
 
 def opened(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open a plain file of any size, to read it in pieces. Raises as `descriptor`."""
+    """Open a plain file of any size, to read it in pieces. Raises the errors of `descriptor`."""
     return open(descriptor(path), "rb")
 
 
@@ -122,7 +122,7 @@ def read(path: str | os.PathLike[str], most: int = LONGEST) -> bytes:
 
 
 def content(fd: int, most: int = LONGEST, path: str | os.PathLike[str] = "") -> bytes:
-    """Read and close a file that was opened by `FLAGS`. Raises NotPlainError, OSError."""
+    """Read and close a file that was opened with `FLAGS`. Raises NotPlainError, OSError."""
     with open(checked(fd, path), "rb") as file:
         size = os.fstat(fd).st_size
         held = b"" if size > most else file.read(size + 1)
@@ -134,7 +134,7 @@ def content(fd: int, most: int = LONGEST, path: str | os.PathLike[str] = "") -> 
 
 
 def backwards(text: bytes) -> Iterator[bytes]:
-    """Iterate over the lines that are not empty, the last first."""
+    """Iterate over the lines that are not empty, beginning with the last."""
     end = len(text)
     while end > 0:
         begin = text.rfind(b"\n", 0, end) + 1
@@ -144,27 +144,26 @@ def backwards(text: bytes) -> Iterator[bytes]:
 
 
 def lines(file: BufferedReader) -> Iterator[bytes]:
-    """Iterate over a file's lines. A line of more than `LINE` bytes, which nobody wrote as such, comes in
-    pieces."""
+    """Iterate over a file's lines. A line of more than `LINE` bytes (no writer makes any) comes in pieces."""
     return iter(partial(file.readline, LINE), b"")
 
 
-# Durable small files and the one durable rename.
+# Durable small files and the only durable rename.
 #
-# What these functions did survives a power cut of this machine when they return. On BeeGFS and NFS that is
-# the client: their fsync reaches the servers' disks. On an error the old content still stands; the file
-# system's OSError is raised as it is. A killed process leaves a temporary file beside the path
+# When these functions return, their changes survive a power cut of this machine. On BeeGFS and NFS this
+# machine is the client, whose fsync reaches the servers' disks. On an error the old content still exists, and
+# the file system's OSError is raised unchanged. A killed process leaves a temporary file beside the path
 # (`.<hex>.tmp`).
 
-# how file systems without hard links refuse a link
+# errors with which file systems without hard links refuse a link
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 # names of a process's open files; `/dev/stdout` is a link to such a name
 _STREAMS = re.compile(r"/proc/(self|[0-9]+)(/task/[0-9]+)?/fd(/|$)")
 
 
 def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
-    """Make the names in a folder durable. BeeGFS answers with a success that does nothing: its metadata
-    servers already have them."""
+    """Make the names in a folder durable. On BeeGFS the call succeeds without doing anything, since its
+    metadata servers already have the names."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         os.fsync(fd)
@@ -173,7 +172,7 @@ def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Rename within a single folder, durably. Files and symlinks replace; folders never do."""
+    """Rename within one folder, durably. Files and symlinks replace an existing name; folders never do."""
     if old.parent != new.parent:
         raise ValueError(f"rename across folders: {old} -> {new}")
     os.rename(old, new)
@@ -181,7 +180,7 @@ def rename(old: Path, new: Path) -> None:
 
 
 def make_dirs(path: Path, mode: int = 0o700) -> None:
-    """Make a folder and its missing parents durably. The umask does not change `mode`."""
+    """Make a folder and its missing parents durably, with exactly `mode`, whatever the umask."""
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -194,8 +193,8 @@ def make_dirs(path: Path, mode: int = 0o700) -> None:
 
 
 class Growing:
-    """A file written under a temporary name (`stream`); `close` gives it its own name, whole and durable.
-    Leaving the context without `close` removes the temporary file: an older file of that name stays."""
+    """A file written under a temporary name (`stream`). `close` makes it durable and gives it its own name.
+    Leaving the context without `close` removes the temporary file, and keeps an older file with that name."""
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
         self._path = path
@@ -230,14 +229,14 @@ class Growing:
 
 
 def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file whole: a reader sees the old content or the new."""
+    """Replace a file atomically: a reader sees either the old or the new content."""
     with Growing(path, mode=mode) as file:
         file.stream.write(content)
         file.close()
 
 
 def writable(path: Path, how: int) -> int:
-    """Open a file that a user named for a result or a log. A FIFO without a reader raises OSError (ENXIO)
+    """Open a file that a user chose for a result or a log. A FIFO without a reader raises OSError (ENXIO)
     instead of blocking."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | how
     try:
@@ -251,7 +250,7 @@ def writable(path: Path, how: int) -> int:
 
 
 class _Waiting(io.FileIO):
-    """A raw stream whose writes may wait for a reader; a signal ends that wait."""
+    """A raw stream whose writes may wait for a reader. A signal ends that wait."""
 
     def write(self, data: Any) -> int:
         with waits.interruptible():
@@ -272,7 +271,7 @@ class _Passing:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
-            self.stream.raw.close()  # what was not written by `close` is dropped
+            self.stream.raw.close()  # data that `close` has not written is dropped
 
 
 def is_file(path: Path) -> bool:
@@ -282,7 +281,7 @@ def is_file(path: Path) -> bool:
     |--------------------------------------------------------|-----------|
     | a device, a FIFO, a socket: `/dev/null`                | no        |
     | a stream of a process: `/dev/stdout`, `/dev/fd/3`      | no        |
-    | anything else, and what is not there                   | yes       |
+    | anything else, or nothing                              | yes       |
 
     A rename onto a device's name would replace the device for every process of the machine.
     """
@@ -297,7 +296,8 @@ def is_file(path: Path) -> bool:
 
 
 class Own(NamedTuple):
-    """A purpose of files that users name, and how such a file begins; other files are not replaced."""
+    """A purpose of files that users choose, and the beginning of such a file. Other files are not
+    replaced."""
 
     what: str
     begins: re.Pattern[bytes]
@@ -310,19 +310,19 @@ ROWS = Own("a table of penstock", re.compile(b"PAR1"))
 RATES = Own("a table or a plot of `rehearse`", re.compile(b"streams,|\\s*<svg xmlns="))
 FIO_JOB = Own("a job for fio of `rehearse`", re.compile(b"; Sizes of files of "))
 LOG = Own("a log of penstock", re.compile(rb"[0-9-]{10}T[0-9:]{8}Z [A-Z]+ "))
-_BEGINNING = 4096  # bytes that are compared
+_BEGINNING = 4096  # bytes of a file that are compared with its expected beginning
 
 
 def refuse_another(path: Path, own: Own) -> None:
-    """Raise ConfigError where penstock would replace, or append to, a file that it did not write.
+    """Raise ConfigError if penstock would replace, or append to, a file that it did not write.
 
-    | at the path                                              |         |
+    | at the path is                                           | refused |
     |----------------------------------------------------------|---------|
-    | nothing; a folder; a device or a stream (`is_file`)      |         |
-    | an empty file, or one that begins as `own` does          |         |
-    | a link to one                                            |         |
-    | a link that leads nowhere                                | refused |
-    | another file, or one that cannot be read                 | refused |
+    | nothing, a folder, a device or a stream (`is_file`)      | no      |
+    | an empty file, or a file with the beginning of `own`     | no      |
+    | a link to any of these                                   | no      |
+    | a link that leads nowhere                                | yes     |
+    | another file, or a file that cannot be read              | yes     |
     """
     if not is_file(path):
         return
@@ -352,39 +352,39 @@ Output = Growing | _Passing
 
 
 def output(path: Path, own: Own, *, mode: int = 0o644) -> Output:
-    """Open a user's path for a result: a file appears whole (`Growing`), a device or a stream is written
-    directly. Raises OSError, and as `refuse_another`."""
+    """Open a user's path for a result. A file appears only when it is complete (`Growing`); a device or a
+    stream is written directly. Raises OSError, and the errors of `refuse_another`."""
     refuse_another(path, own)
     return Growing(path, mode=mode) if is_file(path) else _Passing(path)
 
 
 def give_name(temporary: Path, path: Path) -> None:
-    """Give a file a new name in its folder, whole. Of several processes, on any nodes, only the first
+    """Give a complete file a new name in its folder. Of several processes, on any nodes, only the first
     succeeds.
 
-    The temporary name may remain. Raises FileExistsError, or an error of `NO_LINKS` where the file system has
-    no hard links. BeeGFS may silently make a symbolic link instead (sysCreateHardlinksAsSymlinks). That is
-    just as exclusive, so its maker may replace the link by the file: for a moment the name is a link.
+    The temporary name may remain. Raises FileExistsError, or an error of `NO_LINKS` if the file system has no
+    hard links. BeeGFS may silently make a symbolic link instead (sysCreateHardlinksAsSymlinks). That link is
+    just as exclusive, so its process may replace it by the file. For a moment the name is a link.
     """
     os.link(temporary, path, follow_symlinks=False)
     try:
         target = os.readlink(path)
     except OSError:
-        return  # it is the file itself
+        return  # the name is the file itself
     if os.path.basename(target) == temporary.name:
         os.rename(temporary, path)
 
 
 def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
-    """Create a file, whole. Of several processes, on any nodes, only the first creates it. Returns False
-    where a file of that name has other content; True also where it has this content. Without hard links the
+    """Create a file atomically. Of several processes, on any nodes, only the first creates it. Returns False
+    if a file with that name has other content, and True also if it has this content. Without hard links the
     name appears before the content."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         _write_new(temporary, content, mode)
         give_name(temporary, path)
     except FileExistsError:
-        # NFS also reports this when its first answer was lost.
+        # NFS also reports this if the server's first answer was lost.
         try:
             if read(path) != content:
                 return False
@@ -394,7 +394,7 @@ def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
         if error.errno not in NO_LINKS:
             raise
         try:
-            # Never by a rename: after a long halt that could replace another process's newer file.
+            # Without a rename, since after a long halt that could replace another process's newer file.
             _write_new(path, content, mode)
         except FileExistsError:
             return False
@@ -419,12 +419,12 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
-    """Write canonical JSON by `write_file`: sorted keys, a line feed at the end."""
+    """Write canonical JSON (sorted keys, a line feed at the end) with `write_file`."""
     write_file(path, _json(value), mode=mode)
 
 
 def write_result(path: Path, value: Any) -> None:
-    """Write a receipt by `output`: canonical JSON that everybody may read."""
+    """Write a receipt, canonical JSON that everybody may read, with `output`."""
     with output(path, RECEIPT) as file:
         file.stream.write(_json(value))
         file.close()
@@ -435,18 +435,18 @@ def _json(value: Any) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a file of `write_json`. Raises FileNotFoundError, ValueError."""
+    """Read a file that `write_json` wrote. Raises FileNotFoundError, ValueError."""
     return typed_json.bounded_loads(read(path))
 
 
 def json_line(value: Any) -> bytes:
-    """Encode what `append_line` adds to a file whose last line is closed."""
+    """Encode the line that `append_line` adds to a file whose last line is complete."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False).encode() + b"\n"
 
 
 def append_line(path: Path, value: Any, *, mode: int = 0o600) -> None:
-    """Append a JSON line durably. Only one writer at a time (the lock's holder). A line that a crash left
-    torn is closed first, so that only this line is lost. Raises OSError, NotPlainError."""
+    """Append a JSON line durably. Only a single writer may do this at a time (the lock's holder). If a crash
+    left a torn line, it is ended first, so that only the torn line is lost. Raises OSError, NotPlainError."""
     new = not path.exists()
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

@@ -1,10 +1,9 @@
-"""Asks a vendor's commands of a file system about health, room for a plan, striping, and where files' data
-is.
+"""Queries a vendor's commands for a file system's health, room for a plan, striping and places of data.
 
-Preflight calls `check_target` before it makes a file on the target; plan then calls `check_plan` and
-`stripe`, which alone changes anything. A kind's row names its product (`Kind.product`): a package here whose
-`commands` module finds the vendor's commands. A kind without product has nothing to check. Missing commands
-are a note.
+Preflight calls `check_target` before it makes a file on the target. The plan command then calls `check_plan`
+and `stripe`; only `stripe` changes anything. Each entry in the table of file systems (`fs.kinds`) has a
+product (`Kind.product`), the name of the module in `fs` that finds the vendor's commands. Without a product
+there is nothing to check. Missing commands are a note.
 """
 
 from __future__ import annotations
@@ -36,14 +35,15 @@ if TYPE_CHECKING:
 
 
 def has_tools(path: Path, named: str = AUTO) -> bool:
-    """Return whether the vendor of this file system has commands that penstock can run; `named` is
+    """Return whether the vendor of this file system has commands that penstock can run. `named` is the option
     `target.filesystem`."""
     return bool(rules_of(facts(path).traits, named).commands)
 
 
 def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> DataStates | None:
-    """Return what finds out where the data of the files below `folder` is, before they are opened; to be
-    closed. None where this kind of file system has neither archive nor tier. Raises OSError of the folder."""
+    """Return an object that finds out where the data of files below `folder` is, before they are opened. It
+    must be closed. Returns None if this kind of file system has neither archive nor tier. Raises OSError if
+    the folder fails."""
     kind = rules_of(facts(folder, proc).traits, named)
     if not (kind.commands or kind.stubs):
         return None
@@ -55,21 +55,21 @@ def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = 
 
 
 class TargetChecks(NamedTuple):
-    """What the vendor's client and commands report of a target."""
+    """The report of the vendor's client and commands on a target."""
 
     results: list[CheckResult]
-    in_order: bool = True  # False: a server or a target stops the run, and calls on the mount may hang
+    in_order: bool = True  # False if a server or target is away, so that calls on the mount may hang
 
 
 class PlanChecks(NamedTuple):
-    """What the vendor's commands report of a plan."""
+    """The report of the vendor's commands on a plan."""
 
-    # of space, metadata and quotas for the planned striping, and of the striping itself
+    # results on space, metadata and quotas with the planned striping, and on the striping itself
     results: list[CheckResult]
-    targets: int = 0  # targets over which `stripe` must stripe a file; 0: nothing to set
-    chunk: int = 0  # of a stripe that `stripe` sets, bytes; 0: as the folder has it
-    pool: str = ""  # the storage pool of the files; "": unknown
-    chunk_files: int = 0  # chunk files on all storage targets; 0: unknown
+    targets: int = 0  # targets over which `stripe` must stripe a file; 0 if there is nothing to set
+    chunk: int = 0  # bytes of a chunk that `stripe` must set; 0 to keep the folder's chunk size
+    pool: str = ""  # the storage pool of the files; "" if unknown
+    chunk_files: int = 0  # chunk files on all storage targets; 0 if unknown
 
 
 def check_target(
@@ -81,10 +81,10 @@ def check_target(
     shown: StoreStatus | None = None,
     proc: str | os.PathLike[str] = PROC,
 ) -> TargetChecks:
-    """Judge the file system that holds, or will hold, `path`: servers, targets and quotas. `shown`: what the
-    client shows in /proc (`servers.servers_away`). The quotas are those of this process's account and of the
-    files' group (None: as the folder gives it). [] for kinds without such commands. Raises only OSError of
-    the path itself."""
+    """Judge the servers, targets and quotas of the file system on which `path` is, or will be. `shown` is the
+    status that the client shows in /proc (`servers.servers_away`). The quotas are those of this process's
+    account and of the group `gid`; None means the group that the folder gives to files. Returns no results
+    for kinds without such commands. Raises only OSError, if the path itself fails."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
@@ -102,7 +102,7 @@ def check_target(
         chunks = check_chunk(path, chosen.chunk or status.pattern.chunk_bytes, proc, named=named)
     counted = any(quota.scope == "group" and (quota.limit or quota.file_limit) for quota in status.quotas)
     unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
-    # The kernel's quotas report for all file systems that a folder passes its group on.
+    # The checks of the kernel's quotas warn on any file system if the folder passes its group on.
     stops = [result for result in unnamed if result.verdict == "stop"]
     judged = stores.judge(status)
     results = [*judged, *placement.quotas(status, none), *stops, *chosen.results, *chunks]
@@ -120,9 +120,10 @@ def check_plan(
     others: Sequence[StillToWrite] = (),
     proc: str | os.PathLike[str] = PROC,
 ) -> PlanChecks:
-    """Judge whether files of these sizes, and so many folders, fit into a new folder in `path`, striped as
-    wished. Counts the targets of its pool, the metadata, and the quotas of their final owner, beside what
-    `others` will still write. Otherwise as `check_target`, whose results on servers are not repeated."""
+    """Judge whether files of these sizes, and this number of folders, fit in a new folder in `path` with the
+    wished striping. Checks the targets in its pool, the metadata, and the quotas of the final owner, after
+    `others` have written their data. The other parameters are those of `check_target`, whose results on
+    servers are not repeated."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
@@ -151,7 +152,7 @@ def check_plan(
 
 
 def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> str:
-    """Return the storage pool of new files in this folder, by one vendor's command; "": unknown."""
+    """Return the storage pool of new files in this folder, or "" if unknown. Runs a single command."""
     try:
         tools, _ = _tools(rules_of(facts(path, proc).traits, named), path, proc)
         pattern = tools.pattern(str(nearest(path))) if tools is not None else None
@@ -168,9 +169,9 @@ def stripe(
     named: str = AUTO,
     proc: str | os.PathLike[str] = PROC,
 ) -> list[CheckResult]:
-    """Set over how many targets (0: do nothing) and in which chunks (bytes; 0: unchanged) new files of the
-    empty `folder` are striped. Then read that back, which alone counts: BeeGFS 8 sets the pattern, and still
-    ends with 1 where it cannot verify its licence."""
+    """Set the number of targets (0: do nothing) and the chunk size in bytes (0: unchanged) for new files in
+    the empty `folder`. Only the pattern that is read back counts, since BeeGFS 8 sets the pattern but ends
+    with status 1 if it cannot verify its licence."""
     if not targets:
         return []
     tools, missing = _tools(rules_of(facts(folder, proc).traits, named), folder, proc)
@@ -179,7 +180,7 @@ def stripe(
     now = tools.pattern(str(folder))
     answer = command.run(tools.set_pattern(str(folder), targets, chunk, now))
     set_now = tools.pattern(str(folder))
-    # An administrator's change holds for later folders, below the folder above.
+    # An administrator changes the folder above, so that later folders get the pattern.
     above = shlex.join(tools.set_pattern(str(folder.parent), targets, chunk, now))
     if not (answer.ok or placement.holds(targets, chunk, set_now)):
         return [placement.failed(answer.words, above, set_now, refused=tools.refused(answer))]
@@ -187,7 +188,7 @@ def stripe(
 
 
 def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
-    """Warn where a wished striping is impossible."""
+    """Warn if a wished striping is impossible."""
     if wish == INHERIT:
         return []
     text = f"nothing is striped on {printable(kind.name)}: penstock has no command for it here"
@@ -195,7 +196,7 @@ def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
 
 
 def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:
-    """Find the vendor's commands; else return the results to show."""
+    """Find the vendor's commands, or return None and the results to show."""
     if not kind.commands:
         return None, []
     module = import_module(f"penstock.fs.{kind.product}")

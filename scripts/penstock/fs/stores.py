@@ -1,5 +1,5 @@
-"""The stores of a file system: what a vendor's commands say of its targets, servers and quotas, as types that
-all vendors share, and whether they are in order. Sizes are in bytes; None is "not known".
+"""The stores of a file system: types, shared by all vendors, for their commands' reports on targets, servers
+and quotas. Also judges whether these are in order. Sizes are in bytes; None is "not known".
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ if TYPE_CHECKING:
     from penstock.fs.quotas import Quota
 
 
-# What vendors' commands report of a file system, as types. Sizes are in bytes; None is unknown.
-#
-# The names are BeeGFS's. A target is a store of a server (Lustre: an OST or MDT), a pool a set of targets, a
-# pattern the striping of a folder's new files.
+# The types of vendors' reports, with BeeGFS's names. A target is a store of a server (Lustre: an OST or MDT).
+# A pool is a set of targets. A pattern is the striping of a folder's new files.
 
 Role = Literal["storage", "metadata", "management"]
-# BeeGFS's capacity pools: new files go to `low` targets only where too few are `normal`, and to `emergency`
-# only where no others are left. `closed`: never (Lustre).
+# BeeGFS's capacity pools. New files go to `low` targets only if too few are `normal`, and to `emergency`
+# targets only if no others are left. They never go to `closed` targets (Lustre).
 Capacity = Literal["normal", "low", "emergency", "closed", "unknown"]
-# `inactive`: taken out by the administrator; its files wait, and it gets no new ones (Lustre)
+# `inactive`: the administrator took the target out; its files wait, and it gets no new files (Lustre)
 Reachability = Literal["online", "probably-offline", "offline", "inactive", "unknown"]
 Consistency = Literal["good", "needs-resync", "resyncing", "bad", "unknown"]
 
 
-# Where a file's data is: here; behind a tier that reads it back by itself, at a cost; or elsewhere, with only
-# a stub here.
+# Where a file's data is. `local`: in the file system. `tiered`: in a tier from which a read fetches it, at a
+# cost. `offline`: elsewhere, with only a stub in the file system.
 DataPlace = Literal["local", "tiered", "offline"]
 
 
@@ -40,8 +38,8 @@ class DataState(NamedTuple):
     """Where the data of a file is."""
 
     place: DataPlace
-    why: str = ""  # in words; "" for `local`
-    # Only a guess, since the file has a size and no blocks. A file of zeros can look the same.
+    why: str = ""  # readable reason; "" for `local`
+    # whether the place is only guessed, from a size without blocks; a file of zeros can look the same
     hinted: bool = False
 
 
@@ -52,7 +50,7 @@ class Target(NamedTuple):
     id: str
     alias: str = ""
     node: str = ""
-    pool: str = ""  # the storage pool, by its number if known, else by its name; "" for metadata
+    pool: str = ""  # number of the storage pool if known, or else its name; "" for metadata
     total_bytes: int | None = None
     free_bytes: int | None = None
     total_inodes: int | None = None
@@ -60,12 +58,12 @@ class Target(NamedTuple):
     capacity: Capacity = "unknown"
     reachability: Reachability = "unknown"
     consistency: Consistency = "unknown"
-    further_pools: tuple[str, ...] = ()  # other pools that it is in (Lustre)
-    sized: bool = True  # False: only /proc names it, which has no figures of its space
+    further_pools: tuple[str, ...] = ()  # other pools that contain this target (Lustre)
+    sized: bool = True  # False if only /proc shows the target, without figures of its space
 
     @property
     def name(self) -> str:
-        """`storage target 104 (alias) on node`, for people."""
+        """A readable name: `storage target 104 (alias) on node`."""
         alias = f" ({self.alias})" if self.alias and self.alias != self.id else ""
         return f"{self.role} target {self.id}{alias}" + (f" on {self.node}" if self.node else "")
 
@@ -77,25 +75,25 @@ class Server(NamedTuple):
     name: str
     id: str = ""
     reachable: bool | None = None
-    route: str = ""  # address and protocol; "": unknown
+    route: str = ""  # address and protocol; "" if unknown
 
 
 class Pattern(NamedTuple):
     """How a folder's new files are striped."""
 
-    # `raid0`; `mirrored`: each byte is on two targets; `composite`: by ranges of the file (Lustre), with
-    # `targets` and `chunk_bytes` of the widest.
+    # `raid0`, `mirrored` (each byte is on two targets) or `composite` (ranges of the file have their own
+    # patterns, in Lustre). For `composite`, `targets` and `chunk_bytes` are those of the widest pattern.
     kind: str
     chunk_bytes: int
-    targets: int  # targets (or groups of two) of a long enough file
+    targets: int  # number of targets (or groups of two) of a file that is long enough
     pool: str = ""  # the pool's number
     pool_name: str = ""
-    # a file has an object on each of its targets, however small it is (Lustre)
+    # whether even the smallest file has an object on each of its targets (Lustre)
     objects_of_empty: bool = False
 
     @property
     def copies(self) -> int:
-        """Targets that hold each byte."""
+        """Number of targets that store each byte."""
         return 2 if self.kind == "mirrored" else 1
 
 
@@ -104,24 +102,24 @@ GIB = 1 << 30
 
 
 class FillRules(NamedTuple):
-    """How a product fills its targets, and what it counts; the defaults are BeeGFS's."""
+    """How a product fills its targets, and what it counts. The defaults are those of BeeGFS."""
 
-    # Free bytes of a storage target at which its state changes, by default; the last: full. BeeGFS'
-    # management puts it into `low` and `emergency` (`storage low 1T, emergency 20G`). A site's own limits are
-    # hidden from users.
+    # Free bytes of a storage target at which its state changes, by default; the last value means full.
+    # BeeGFS' management puts it into `low` and `emergency` (`storage low 1T, emergency 20G`). A site's own
+    # limits are hidden from users.
     storage_limits: tuple[int, ...] = (TIB, 20 * GIB, 0)
     metadata_limits: tuple[int, ...] = (10 * GIB, 3 * GIB, 0)
-    # Of metadata for each file or folder: 500 GB hold some 150 million (doc.beegfs.io, system requirements).
-    # Their older rule is 0.3 to 0.5 % of the data. 0: only inodes count.
+    # Bytes of metadata for each file or folder: 500 GB are enough for some 150 million (doc.beegfs.io, system
+    # requirements). The older rule there is 0.3 to 0.5 % of the data. 0: only inodes count.
     entry_bytes: float = 500 * 10**9 / (150 * 10**6)
-    # on a metadata target of BeeGFS a folder is two folders and two files (doc.beegfs.io)
+    # inodes of a folder: on a metadata target of BeeGFS it is two folders and two files (doc.beegfs.io)
     folder_inodes: int = 4
-    objects: str = "chunk files"  # what a file is on its storage targets
-    quota_counts: str = "chunk files"  # what quotas count as files; if not `objects`, then files and folders
+    objects: str = "chunk files"  # name for the parts of a file on its storage targets
+    quota_counts: str = "chunk files"  # things that quotas count: `objects`, or else files and folders
 
 
-# Why a query got no answer: the management service was not reached; this account may not read the secret that
-# the service wants; "" for all else.
+# Why a query got no answer: the management service was not reached, or this account may not read the secret
+# that the service needs. "" for any other cause.
 SilenceCause = Literal["", "management", "secret"]
 
 
@@ -130,37 +128,37 @@ class Silence(NamedTuple):
 
     about: str  # the query, in words
     command: str  # the command line
-    why: str  # the command's own words, or why it did not run
+    why: str  # the command's own message, or why it did not run
     cause: SilenceCause = ""
 
 
 class StoreStatus(NamedTuple):
-    """All that a vendor's commands reported of the file system of a folder."""
+    """All reports of a vendor's commands on the file system of a folder."""
 
-    product: str  # `BeeGFS 7`, for people
+    product: str  # readable name: `BeeGFS 7`
     targets: tuple[Target, ...] = ()
     servers: tuple[Server, ...] = ()
     pattern: Pattern | None = None
     quotas: tuple[Quota, ...] = ()
     silences: tuple[Silence, ...] = ()
-    # (number, name) of each storage pool, where the commands show them
+    # (number, name) of each storage pool, if the commands show them
     pools: tuple[tuple[str, str], ...] = ()
     rules: FillRules = FillRules()
     results: tuple[CheckResult, ...] = ()  # judgements of the vendor's own package (WEKA)
-    max_files: int | None = None  # files that the file system may have
-    management_holds: bool = False  # calls on the mount wait while the management service is away
+    max_files: int | None = None  # most files that the file system may have
+    management_holds: bool = False  # whether calls on the mount wait while the management service is away
 
     def of_role(self, role: Role) -> list[Target]:
-        """Return the targets of this role, in the order of the commands' answers."""
+        """Return the targets with this role, in the order of the commands' answers."""
         return [target for target in self.targets if target.role == role]
 
     def in_pool(self) -> list[Target]:
-        """Return the storage targets for new files of the folder: those of the pattern's pool, or all where
-        the pool is unknown (see `unmatched_pool`)."""
+        """Return the storage targets for new files in the folder: those in the pattern's pool, or all if the
+        pool is unknown (see `unmatched_pool`)."""
         return self._of_pool() or self.of_role("storage")
 
     def filling(self, said: StoreStatus) -> StoreStatus:
-        """Return what the vendor's commands `said`, completed by this status from /proc: further targets and
+        """Return the commands' status `said`, completed with this status from /proc: further targets and
         servers, and states that the commands do not know."""
         states = {(target.role, target.id): target for target in self.targets}
         targets = []
@@ -183,7 +181,7 @@ class StoreStatus(NamedTuple):
 
     @property
     def unmatched_pool(self) -> str:
-        """The pattern's pool, if there are targets and none is known to be in it; else ""."""
+        """The pattern's pool, if there are targets but none is known to be in this pool; else ""."""
         if self.pattern is None or not self.of_role("storage") or self._of_pool():
             return ""
         return self.pattern.pool_name or self.pattern.pool
@@ -194,33 +192,33 @@ class StoreStatus(NamedTuple):
         return [target for target in self.of_role("storage") if names & {target.pool, *target.further_pools}]
 
 
-# Whether the servers and targets of a file system are in order, by what its commands report.
+# Whether the servers and targets of a file system are in order, judging by its commands' reports.
 #
-# | what                          | seen                            | verdict                             |
+# | subject                       | finding                         | verdict                             |
 # |-------------------------------|---------------------------------|-------------------------------------|
 # | storage or metadata server    | not reached from this machine   | stop, with its name                 |
-# | management server             | not reached, or commands say so | warning, with the time that is left;|
-# |                               |                                 | stop where calls wait for it        |
+# | management server             | not reached by this machine or  | stop if calls wait for it, or else  |
+# |                               | by the commands                 | warning with the time that is left  |
 # | target that new files can get | offline, probably offline, bad  | stop, with its number               |
 # |                               | in capacity pool `emergency`    | stop                                |
 # |                               | needs resync, or resyncing      | warning                             |
 # |                               | online, gave no figures         | warning                             |
 # |                               | in capacity pool `low`          | warning                             |
 # |                               | inactive, or takes no new files | warning                             |
-# | target of another pool        | any of these                    | note                                |
-# | pool of the folder's pattern  | no target is known to be in it  | warning; note where no target's     |
-# |                               |                                 | pool is known. All are looked at    |
-# | a question that got no answer |                                 | note, with the command's own words  |
-# |                               | for want of the secret          | one note for all of them            |
-# | nothing of these              |                                 | ok: how many were looked at         |
+# | target of another pool        | any problem of a target above   | note                                |
+# | pool of the folder's pattern  | no target is known to be in it, | warning, or note if no target's     |
+# |                               | so all targets are checked      | pool is known                       |
+# | query without an answer       | the command failed              | note, with the command's message    |
+# |                               | the secret could not be read    | a single note for all such queries  |
+# | everything                    | no problem                      | ok, with the numbers of targets     |
 
-# `sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, by default: without the management
-# service targets then count as offline. 180 where data is mirrored.
+# Default of `sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients: seconds without the management
+# service after which targets count as offline. 180 if data is mirrored.
 OFFLINE_TIMEOUT = 900
 
 
 def judge(status: StoreStatus) -> list[CheckResult]:
-    """Return a result for each trouble, else one for all."""
+    """Return a result for each problem, or else a single result for everything."""
     results = [*_servers(status), *_targets(status), *status.results]
     if not results:
         results = [_in_order(status)] if status.targets or status.servers else []
@@ -228,7 +226,7 @@ def judge(status: StoreStatus) -> list[CheckResult]:
 
 
 def away(status: StoreStatus) -> bool:
-    """Return whether a server, or a target for new files, is away: calls on the mount may wait for it."""
+    """Return whether a server, or a target for new files, is away, so that calls on the mount may wait."""
     used = {target.id for target in status.in_pool()}
     holds = status.management_holds
     servers = any(
@@ -336,8 +334,9 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
 
 
 def silences(status: StoreStatus) -> Iterator[CheckResult]:
-    """Note each query that got no answer. Unanswered queries for want of the management service are a single
-    warning; those for want of the secret are a single note. A pool without known targets is a warning."""
+    """Return a note for each query that got no answer. If the management service was not reached, there is
+    only a single warning; if the secret could not be read, a single note. A pool without known targets is a
+    warning."""
     management = next((silence for silence in status.silences if silence.cause == "management"), None)
     reported = any(server.role == "management" and server.reachable is False for server in status.servers)
     if management is not None and not reported:
@@ -383,7 +382,7 @@ BUDGET = 40.0  # seconds for all commands of a status
 
 
 class StatusQueries:
-    """The queries for a status. `cause` classifies a failed command's words. No method raises."""
+    """The queries for a status. `cause` classifies a failed command's message. No method raises."""
 
     def __init__(self, cause: Callable[[str], SilenceCause] = lambda _: "") -> None:
         self._budget, self._cause = command.TimeBudget(BUDGET), cause
@@ -392,10 +391,10 @@ class StatusQueries:
     def ask(
         self, about: str, argv: Sequence[str], useful: Callable[[str], object] = lambda _: False
     ) -> command.Answer:
-        """Run the command, and return its answer; `about` names the query in messages. The answer counts
-        where the exit status is 0, or `useful` accepts its output: a silent target makes the command for a
-        whole table fail. Else it is kept as a silence. Once the management service did not answer, no further
-        command is run: each would wait for it, 3.2 s on BeeGFS 7.4.7."""
+        """Run the command, and return its answer. `about` describes the query in messages. The answer counts
+        if the exit status is 0, or if `useful` accepts its output: a single unresponsive target makes the
+        command fail. Otherwise it is kept as a `Silence`. After the management service did not answer, no
+        further command is run, since each would wait for it, 3.2 s on BeeGFS 7.4.7."""
         away = next((silence for silence in self.silences if silence.cause == "management"), None)
         if away is not None:
             self.silent(about, argv, away.why, away.cause)
@@ -406,5 +405,5 @@ class StatusQueries:
         return answer
 
     def silent(self, about: str, argv: Sequence[str], why: str, cause: SilenceCause = "") -> None:
-        """Keep that a query got no answer."""
+        """Record that a query got no answer."""
         self.silences.append(Silence(about, " ".join(argv), why, cause))

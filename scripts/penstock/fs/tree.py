@@ -1,5 +1,5 @@
-"""A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits: one
-folder's content as columns, calls that use threads where they wait, and the walk down.
+"""Walks a folder tree in canonical order, by descriptors, fast on a local disk and on a file system whose
+calls wait for servers. A folder's content is kept as columns, and threads make the calls that wait.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     StatAnswer = os.stat_result | OSError
 
 
-# Many calls to a file system: one after another where each takes a microsecond, by threads where they wait.
+# Many calls to a file system, one after another if each takes a microsecond, or in threads if they wait.
 #
-# Threads cost more than a call that answers at once, and pay where each call waits for a server. `Calls`
-# times the first few calls and uses threads only if they wait.
+# Threads cost more than a call that returns at once, but are useful if each call waits for a server. `Calls`
+# times the first few calls and uses threads only if these wait.
 
 WAITS = 1e-4  # seconds: calls wait if the fastest of the last LOOKS calls took longer
 LOOKS = 8  # calls that are timed before the decision, and remembered
-THREADS = 32  # threads of a `Calls`: most wait for a server, so there may be more than CPUs
+THREADS = 32  # threads of a `Calls`; may exceed the CPUs, since most threads wait for a server
 GROUP = 16  # calls that a thread makes at a time
 
 
 class Calls:
-    """Decides whether calls wait, and owns the threads for them. For one thread; to be closed. Once True,
-    `waits` stays True."""
+    """Decides whether calls wait, and owns the threads for them. For use in a single thread; must be closed.
+    Once `waits` is True, it stays True."""
 
     def __init__(self) -> None:
         self.waits = False
@@ -53,9 +53,9 @@ class Calls:
             self.waits = True
 
     def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
-        """Apply `do` to all items, some at a time; return its answers in order. Several threads may call `do`
-        at once, also with no items. Raises what `do` raises, while other threads go on until `close`; OSError
-        where no thread can be started."""
+        """Apply `do` to all items, some at a time, and return its answers in order. Several threads may call
+        `do` at once, also with no items. Raises the errors of `do`, while other threads continue until
+        `close`, or OSError if no thread can be started."""
         if self.waits:
             groups = [self.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
             return [answer for group in groups for answer in group.result()]
@@ -68,8 +68,7 @@ class Calls:
         return answers + (self.each(do, rest) if self.waits and rest else do(rest))
 
     def submit(self, do: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
-        """Have a thread do it, even where calls do not wait. Raises OSError where no thread can be
-        started."""
+        """Call `do` in a thread, even if calls do not wait. Raises OSError if no thread can be started."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -80,7 +79,7 @@ class Calls:
             raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)} ({error})") from None
 
     def close(self) -> None:
-        """Wait for calls under way, drop those that did not begin, end the threads."""
+        """Wait for calls under way, drop calls that did not begin, and end the threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -93,14 +92,14 @@ class Calls:
 
 # A folder's content: its names in order, and the lstat of its files, as columns.
 #
-# Columns are cheaper than many objects to pass between processes, and to work on. Few imports, so that scouts
-# (`readahead_process`) start fast.
+# Columns are cheaper than many objects to pass between processes, and to process. There are few imports, so
+# that scouts (`readahead_process`) start fast.
 
-# Kinds by the folder that holds a name. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN:
-# names are missing, since listing the folder ended early.
+# Kinds of a folder's names. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN: names are
+# missing, since listing the folder ended early.
 FILE, BELOW, LINK, OTHER, BROKEN = range(5)
 
-# an lstat, in the order of the columns of `Looked`
+# the result of an lstat, in the order of the columns of `Looked`
 Row = tuple[int, int, int, int, int, int, int, int, int, int]
 row = attrgetter(
     "st_mode",
@@ -118,7 +117,7 @@ _NOTHING = os.stat_result((0,) * 19)
 
 
 class Looked(NamedTuple):
-    """lstat of some names of a folder, in their order."""
+    """Results of lstat for some names of a folder, in the order of the names."""
 
     mode: list[int]
     size: list[int]
@@ -129,12 +128,12 @@ class Looked(NamedTuple):
     uid: list[int]
     gid: list[int]
     device: list[int]
-    blocks: list[int]  # allocated, of 512 bytes
-    errors: dict[int, int]  # index to errno of failed lstats; their columns hold zeros
+    blocks: list[int]  # numbers of allocated blocks of 512 bytes
+    errors: dict[int, int]  # errno of each failed lstat, by index; its columns have zeros
 
 
 def look(fd: int, names: Sequence[str]) -> list[StatAnswer]:
-    """lstat each name of a folder; return the result or the error of each."""
+    """Call lstat for each name in a folder, and return the results or errors."""
     answers: list[StatAnswer] = []
     stat, add = os.stat, answers.append
     for name in names:
@@ -180,14 +179,14 @@ def sliced(looked: Looked, start: int, stop: int) -> Looked:
 
 
 def failed(number: int) -> OSError:
-    """Make the error of this errno."""
+    """Return the error for this errno."""
     return OSError(number, os.strerror(number))
 
 
 def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
-    """Return a folder's names in canonical order, the kind of each, and the error that ended the listing
-    early, if any. The order is that of the bytes of the paths at and below a name: a folder's name ends in a
-    slash."""
+    """Return a folder's names in canonical order, the kind of each name, and the error that ended the listing
+    early, if any. The order is that of the paths' bytes, so a folder's name counts with a slash at its
+    end."""
     keyed: list[tuple[str, str, int]] = []
     add = keyed.append
     error: OSError | None = None
@@ -204,31 +203,31 @@ def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
                 elif item.is_symlink():
                     add((name, name, LINK))
                 else:
-                    # Where the listing states no kinds, a vanished entry matches none of them: the lstat of a
-                    # file reports it again.
+                    # If the listing shows no kinds, a vanished entry matches none of them. It is kept as a
+                    # file, whose lstat then fails again.
                     gone = isinstance(look(fd, [name])[0], FileNotFoundError)
                     add((name, name, FILE if gone else OTHER))
     except OSError as ended:
         error = ended
-    # Where a character is a byte, both orders are the same.
+    # If each character is a single byte, characters and bytes have the same order.
     keyed.sort(key=None if plain else lambda item: os.fsencode(item[0]))
     return [name for _, name, _ in keyed], bytes([kind for _, _, kind in keyed]), error
 
 
-# A folder tree in canonical order, by descriptors, fast on local disks and on file systems that wait.
+# The walk down a folder tree in canonical order.
 #
-# Where calls wait (network file systems, see `adaptive_threads`), many run together: a folder's files in
-# groups, and the next folders ahead of the walk. In a large tree further processes, called scouts, list the
-# next folders (`readahead`). The work ahead is bounded in folders and in names.
+# If calls wait for a server (`Calls`), many run at the same time, for groups of files and for folders ahead
+# of the walk. In a large tree, further processes, called scouts, list the next folders (`readahead`). The
+# numbers of folders and names that are listed ahead are bounded.
 
 __all__ = ["BELOW", "BROKEN", "FILE", "LINK", "OTHER", "Level", "Siblings", "descend"]
 
-AHEAD = 32  # folders listed ahead in a folder; OPENED in all
-OPENED = 128
-NAMES = 200_000  # names held ahead in a folder, about: judged by the largest so far
-NAMES_AT_ONCE = 512
-DEPTH = 64  # levels whose folders are held open; those above are opened again when needed
-# names after which scouts are worth their start (a few hundredths of a second); a tenth where calls wait
+AHEAD = 32  # most subfolders of a folder that are listed ahead
+OPENED = 128  # most folders listed ahead in the whole tree
+NAMES = 200_000  # most names listed ahead in a folder, estimated from the largest folder so far
+NAMES_AT_ONCE = 512  # most names that `Level.runs` yields together
+DEPTH = 64  # levels whose folders are kept open; folders above are opened again when needed
+# names after which scouts are worth their start (a few hundredths of a second); a tenth of it if calls wait
 LARGE = 30_000
 
 
@@ -238,17 +237,17 @@ _NOBODY: Row = (0,) * 10  # in place of the lstat of the top folder, which the w
 class Names(NamedTuple):
     """A listed folder."""
 
-    fd: int  # of the folder, to be closed by the caller; -1: another process listed it
+    fd: int  # the folder's descriptor, to be closed by the caller; -1 if another process listed the folder
     names: list[str]
     kinds: bytes
-    looked: Looked | None  # of the FILE names, when read ahead
-    error: OSError | None  # listing ended early
-    row: Row  # of the folder itself
+    looked: Looked | None  # lstat results of the FILE names, if these were read ahead
+    error: OSError | None  # the error that ended the listing early
+    row: Row  # the lstat of the folder itself
 
 
 def load(parent: int, name: str, few: int = 0) -> Names | OSError:
-    """Open and list a folder, with the lstat of its files if there are at most `few`. Returns the OSError of
-    a failed open."""
+    """Open and list a folder, and call lstat for its files if there are at most `few`. Returns the OSError if
+    the folder cannot be opened."""
     try:
         fd = os.open(name, OPEN_FOLDER, dir_fd=parent)
     except OSError as error:
@@ -266,36 +265,36 @@ def load(parent: int, name: str, few: int = 0) -> Names | OSError:
 
 
 class Loader(Calls):
-    """Opens folders and reads the lstat of their files: in this thread, by threads or by scouts."""
+    """Opens folders and reads the lstat of their files, in this thread, in further threads or with scouts."""
 
     def __init__(self, root: int, *, names_only: bool) -> None:
         super().__init__()
         self.root, self.names_only = root, names_only
-        # of a folder opened ahead with at most so many files, these are read too
+        # most files of a folder opened ahead for which lstat is called at once
         self.few = 0 if names_only else GROUP
-        self.opened = 0  # folders listed ahead now
-        """Folders that are listed ahead now."""
+        self.opened = 0  # number of folders that are listed ahead now
         self.largest = 1
         self.names = 0
         self._scouts: Scouts | None = None
 
     def came(self, names: int) -> None:
-        """Count a further folder, with so many names."""
+        """Count a further folder, with this number of names."""
         self.names += names
         self.largest = max(self.largest, names)
 
     def enter(self, parent: int, name: str) -> Names | OSError:
-        """`load`, measured."""
+        """Call `load`, and measure its time."""
         began = perf_counter()
         loaded = load(parent, name)
         self.saw(perf_counter() - began)
         return loaded
 
     def scouts(self) -> Scouts | None:
-        """Return the scouts, started once the tree proves large; None before, and in a walk of names only."""
+        """Return the scouts, which are started when the tree proves large. Returns None before that, and in a
+        walk that needs only names."""
         large = self.names >= (LARGE // 10 if self.waits else LARGE)
         if self._scouts is None and large and not self.names_only:
-            # Workers do not load this module: they get trees from their source.
+            # Workers get trees from their source, and so never import this module.
             from penstock.fs.readahead import Scouts
 
             self._scouts = Scouts(self.root, waits=self.waits)
@@ -308,7 +307,7 @@ class Loader(Calls):
 
 
 class Level:
-    """A folder on the way down: its names in order, the lstat of its files on demand."""
+    """A folder on the walk's path down: its names in order, and the lstat of its files on demand."""
 
     def __init__(self, loader: Loader, loaded: Names, prefix: str) -> None:
         self.prefix = prefix
@@ -326,15 +325,15 @@ class Level:
 
     @property
     def fd(self) -> int:
-        """The folder's descriptor, valid until the walk goes on. Raises OSError where a reopened folder is
-        gone."""
+        """The folder's descriptor, valid until the walk continues. Raises OSError if the folder had to be
+        opened again and is gone."""
         if self._fd < 0:
             self._fd = open_dir(self._loader.root, self.prefix[:-1])
         return self._fd
 
     def runs(self) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yield the rest in order, as (kind, names). Folders come alone, other neighbours up to NAMES_AT_ONCE
-        at a time."""
+        """Yield the remaining names in order, as (kind, names). A folder comes alone. Other neighbours of the
+        same kind come together, up to NAMES_AT_ONCE."""
         names, kinds, end = self._names, self._kinds, len(self._names)
         while self._at < end:
             start = self._at
@@ -347,7 +346,7 @@ class Level:
             yield kind, names[start:stop]
 
     def stats(self, names: Sequence[str]) -> Looked:
-        """Return the lstat, or its error, of the next FILE names."""
+        """Return the lstat, or its error, for each of the next FILE names."""
         if self._looked is not None:
             start = self._given
             self._given += len(names)
@@ -358,9 +357,9 @@ class Level:
             return columns([error] * len(names))
 
     def enter(self, name: str) -> Names | OSError:
-        """Open the next BELOW name's folder."""
+        """Open the folder of the next BELOW name."""
         self._entered += 1
-        # An error of reading ahead concerns other folders, not this one.
+        # An error while reading ahead concerns other folders, not this folder.
         with contextlib.suppress(OSError):
             self._look_ahead()
         try:
@@ -370,7 +369,7 @@ class Level:
             return error
 
     def _look_ahead(self) -> None:
-        """Have threads or scouts list the next folders, where that pays."""
+        """Let threads or scouts list the next folders if that is faster."""
         loader, ahead = self._loader, self._ahead
         start = self._entered - 1 + len(ahead)
         folders = self._folders[start : start + AHEAD - len(ahead)]
@@ -388,13 +387,13 @@ class Level:
             loader.opened += 1
 
     def _next(self) -> Names | OSError | None:
-        """Take the first folder that was listed ahead; None where that failed."""
+        """Take the first folder that was listed ahead. Returns None if its scout is gone."""
         self._loader.opened -= 1
         loaded = self._ahead.popleft().result()
         return loaded if loaded is None or isinstance(loaded, (Names, OSError)) else _names_read(loaded)
 
     def rest(self) -> None:
-        """Close the descriptors; they are opened again when needed."""
+        """Close the descriptors, which are opened again when needed."""
         while self._ahead:
             self._loader.opened -= 1
             first = self._ahead.popleft()
@@ -408,7 +407,7 @@ class Level:
 
 
 def _names_read(answer: tuple[Any, ...]) -> Names | OSError:
-    """Convert a scout's answer."""
+    """Convert a scout's answer for a folder."""
     if len(answer) == 1:
         return failed(answer[0])
     names, kinds, looked, ended, folder = answer
@@ -423,23 +422,23 @@ def _names_read(answer: tuple[Any, ...]) -> Names | OSError:
 
 
 class Siblings(NamedTuple):
-    """Neighbours in a folder."""
+    """Names of the same kind that follow each other in a folder."""
 
     kind: int
     level: Level  # their folder, with its `prefix` ("" or ending in a slash)
-    names: Sequence[str]  # of a BELOW: entered next, unless it could not be opened; of BROKEN none
-    row: Row | None = None  # of a BELOW: its own lstat, unless it could not be opened
-    error: OSError | None = None  # why a BELOW could not be opened; of BROKEN the failure
+    names: Sequence[str]  # a BELOW folder is entered next, unless it could not be opened; empty for BROKEN
+    row: Row | None = None  # lstat of a BELOW folder, unless it could not be opened
+    error: OSError | None = None  # why a BELOW folder could not be opened, or a BROKEN listing ended early
 
 
 def descend(root: int, *, names_only: bool = False) -> Generator[Siblings]:
-    """Walk everything below `root` in ascending byte order of paths; close that descriptor at the end.
+    """Walk everything below the descriptor `root` in ascending byte order of paths; close `root` at the end.
 
     A folder counts as its name with "/" after it, and comes before its content. Links are not followed. Call
     `level.stats` (the lstat of files) once for each Siblings of FILE, or never (`names_only`).
 
-    At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder; where calls wait, or
-    the tree is large, with some dozen small folders.
+    At most DEPTH + OPENED descriptors are open. Memory grows with the largest folder, plus some dozen small
+    folders if calls wait or the tree is large.
     """
     with Loader(root, names_only=names_only) as loader:
         inside, kinds, ended = names_of(root)
@@ -460,7 +459,7 @@ def descend(root: int, *, names_only: bool = False) -> Generator[Siblings]:
                         continue
                     levels.append(Level(loader, loaded, f"{level.prefix}{names[0]}/"))
                     if len(levels) > DEPTH:
-                        # Never the first: reopening the others starts there.
+                        # Never the top folder, since paths of the others are opened again below it.
                         levels[-DEPTH].rest()
                     yield Siblings(BELOW, level, names, loaded.row)
                     break

@@ -1,9 +1,9 @@
-"""Facts of folders whose file system may hang: each queried by its own process, with a deadline.
+"""Reads facts of folders whose file system may hang, each folder in a process of its own, with a deadline.
 
-A call on a network mount whose server is away does not return: NFS tries for ever by default, BeeGFS for ten
-minutes (connCommRetrySecs). No signal ends such a call, and no thread in it can be ended. So another process
-makes the call, and is left behind where it does not end. Folders of local disks are read directly: that costs
-a hundredth of a process.
+If the server of a network mount is away, a call on the mount does not return. NFS tries for ever by default,
+BeeGFS for ten minutes (connCommRetrySecs). No signal ends such a call, and no thread in it can be ended. So
+another process makes the call, and is left behind if it does not end. Folders on local disks are read
+directly, at a hundredth of the cost.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from penstock.host.proc import Mount
 
-ANSWER_WITHIN = 10.0  # seconds in which a file system must answer: a hundred times what a loaded one takes
+ANSWER_WITHIN = 10.0  # seconds in which a file system must answer; a loaded one needs a hundredth of it
 KILLED_WITHIN = 0.5  # seconds in which a killed process should end, if its call can end at all
-TAKEN_WITHIN = 0.2  # seconds for reading an available answer, after earlier folders took all of the time
-# Processes that even SIGKILL did not end: kept, since nobody waits for them.
+TAKEN_WITHIN = 0.2  # seconds for reading an available answer if earlier folders have used up all time
+# processes that even SIGKILL did not end; kept here, since nobody waits for them
 _left_behind: list[subprocess.Popen[bytes]] = []
 
 
@@ -37,11 +37,11 @@ class SilentFolder(NamedTuple):
     """A folder whose file system did not answer."""
 
     path: Path
-    mount: Mount  # the first mount on the way to it whose calls leave this machine
-    seconds: float  # how long the answer was waited for
+    mount: Mount  # the first mount on the way to the folder whose calls leave this machine
+    seconds: float  # time spent waiting for the answer
 
     def error(self, what: str, kind: type[PreflightError] = PreflightError) -> PreflightError:
-        """Make the error; `what` names the folder for people."""
+        """Make the error; `what` is the folder's readable name."""
         mount = " ".join(filter(None, (self.mount.type, self.mount.device, self.mount.point)))
         return kind(
             f"the file system of {what} does not answer",
@@ -55,9 +55,9 @@ class SilentFolder(NamedTuple):
 def watched_facts(
     paths: Sequence[Path], within: float | None = None, proc: str | os.PathLike[str] = PROC
 ) -> dict[Path, StorageFacts | SilentFolder | OSError]:
-    """Read `capabilities.facts` of all folders at once; each answer may be its OSError. `SilentFolder` where
-    none came in `within` seconds (ANSWER_WITHIN). This process reads folders without a network mount on the
-    way."""
+    """Read `capabilities.facts` of all folders at once. An answer may be an OSError, or a `SilentFolder` if
+    nothing came in `within` seconds (ANSWER_WITHIN). If no network mount is on the way to a folder, this
+    process reads it directly."""
     within = ANSWER_WITHIN if within is None else within
     answers: dict[Path, StorageFacts | SilentFolder | OSError] = {}
     asked = {}
@@ -78,9 +78,9 @@ def watched_facts(
 
 
 def network_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Mount | None:
-    """Return the first mount on the way to an absolute path, through symbolic links, whose calls leave this
-    machine; None without any. No call is made on it or beyond it, so this never hangs. A mount of an unknown
-    kind (an automounter, say) may leave this machine."""
+    """Follow symbolic links to an absolute path, and return the first mount on the way whose calls leave this
+    machine, or None. No call is made on that mount or beyond it, so this never hangs. A mount of an unknown
+    kind (such as an automounter) counts as leaving this machine."""
     return first_on_way(path, lambda mount: not kind_of(-1, mount.type).local, proc)
 
 
@@ -95,8 +95,8 @@ def _started(path: Path) -> subprocess.Popen[bytes]:
 
 
 def _answer(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-    """Return the process's output; None where it did not end in time. Then it is killed, and left behind
-    where it still does not end: the kernel ends it when its call returns."""
+    """Return the process's output, or None if it did not end in time. It is then killed. If it still does not
+    end, it is left behind, and the kernel ends it when its call returns."""
     try:
         with waits.interruptible():
             return process.communicate(timeout=max(TAKEN_WITHIN, deadline - time.monotonic()))[0]

@@ -1,8 +1,9 @@
-"""WEKA's one command, `weka`: its command lines, parsers of its output, whether the cluster is in order, how
-much of files lies in the object store alone, and which cores its client holds on this machine.
+"""Queries WEKA's only command, `weka`, about the cluster, the files that are only in the object store, and
+the cores that WEKA's client uses here. Also has command lines, and parsers of the output.
 
-Written from WEKA's documentation (4.4), its own CSI driver (`weka/csi-wekafs`, `apiclient`) and outputs of
-sites. None of it was run on a live WEKA. Nothing is set: quotas are the organization's administrator's.
+This is written from WEKA's documentation (4.4), WEKA's own CSI driver (`weka/csi-wekafs`, `apiclient`) and
+outputs of sites. Nothing here was run on a live WEKA. No setting is changed, since only the organization's
+administrator may set quotas.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
     from penstock.host.proc import Mount
 
 
-# Command lines of WEKA's `weka`, and parsers of its output; `fs.weka` runs them.
+# Command lines of `weka`, and parsers of its output.
 #
-# The output is `-J` or `--format json -R`: JSON, sizes in bytes. Unknown is None or "". Keys are those of the
+# `-J` and `--format json -R` print JSON, with sizes in bytes. None and "" are unknown. Keys are those of the
 # REST API (`weka/csi-wekafs`, `apiclient/filesystem.go`: `available_total`, `used_total`, `total_budget`).
-# For quotas older releases print `hardLimitBytes` for `hard_limit_bytes`, so keys are compared without
-# underlines and case. A figure may be a number or its digits.
+# For quotas, older releases print `hardLimitBytes` instead of `hard_limit_bytes`, so keys are compared
+# without underscores and case. A figure may be a number or a string of digits.
 
 PRODUCT = "WEKA"
 WEKA = "weka"
-UNLIMITED = 1 << 62  # from here on a limit is none: the CSI driver sets 2^64 - 4096 for it
+UNLIMITED = 1 << 62  # from this value on, a limit means no limit; the CSI driver sets 2^64 - 4096 for that
 
 
 def show_status() -> list[str]:
@@ -56,12 +57,12 @@ def list_file_systems() -> list[str]:
 
 
 def list_quotas(file_system: str) -> list[str]:
-    """List all quotas of a file system; without `--all` only exceeded ones appear."""
+    """List all quotas of a file system. Without `--all`, only exceeded quotas are listed."""
     return [WEKA, "fs", "quota", "list", file_system, "--all", "-f", "json"]
 
 
 class ActiveCount(NamedTuple):
-    """How many of a kind of things are active."""
+    """How many things of a kind are active."""
 
     noun: str
     active: int
@@ -76,9 +77,9 @@ class WekaCluster(NamedTuple):
     active_counts: tuple[ActiveCount, ...] = ()
     unavailable_percent: float | None = None
     rebuilding: bool = False  # some data has lost a part of its redundancy
-    fill: str = ""  # how full the drives are, in WEKA's word: `Normal`
+    fill: str = ""  # how full the drives are, in WEKA's words, such as `Normal`
     licence: str = ""  # the mode of the licence: `Classic`, `PAYG`, `Unlicensed`
-    may_start: bool | None = None  # the licence allows to start I/O
+    may_start: bool | None = None  # whether the licence allows I/O to be started
 
 
 class FileSystem(NamedTuple):
@@ -91,7 +92,7 @@ class FileSystem(NamedTuple):
 
 
 def read_status(out: str) -> WekaCluster | None:
-    """Parse the status; None where the text is no such object."""
+    """Parse the status. Returns None if the text is not a JSON object with a status."""
     try:
         status = json.loads(out)
     except ValueError:
@@ -141,8 +142,8 @@ def read_file_systems(out: str) -> list[FileSystem]:
 
 
 def read_quotas(out: str, file_system: str, folder: str) -> list[Quota]:
-    """Parse the quotas of `folder` (its path in the file system) and of all folders above it. Quotas of other
-    folders are skipped. The output does not show for how long a soft limit has been passed."""
+    """Parse the quotas of `folder` (a path in the file system) and of all folders above it. Quotas of other
+    folders are skipped. The output does not show when a soft limit was passed."""
     quotas = []
     for row in rows(out):
         name, _, path = str(row.get("path", "")).rpartition(":")
@@ -164,7 +165,7 @@ def read_quotas(out: str, file_system: str, folder: str) -> list[Quota]:
 
 
 def has_rows(out: str) -> bool:
-    """Return whether `out` is a list, even an empty one."""
+    """Return whether `out` is a list, even an empty list."""
     try:
         return isinstance(json.loads(out), list)
     except ValueError:
@@ -172,7 +173,7 @@ def has_rows(out: str) -> bool:
 
 
 def rows(out: str) -> list[dict[str, Any]]:
-    """Parse the objects of a list, by their keys in small letters without underlines."""
+    """Parse the objects of a list. Their keys are changed to lower case, without underscores."""
     try:
         value = json.loads(out)
     except ValueError:
@@ -208,23 +209,23 @@ def _limit(row: Mapping[str, Any], name: str) -> int | None:
 
 # Whether a WEKA cluster and one of its file systems are in order.
 #
-# | what                     | seen                                          | verdict |
+# | subject                  | finding                                       | verdict |
 # |--------------------------|-----------------------------------------------|---------|
 # | I/O                      | not `STARTED`                                 | stop    |
 # | data                     | a part of it is not available                 | stop    |
 # |                          | a part of its redundancy is lost              | warning |
-# | drives, servers          | fewer are active than there are               | warning |
+# | drives, servers          | not all are active                            | warning |
 # | fill level of the drives | not `Normal`                                  | warning |
-# | licence                  | does not allow that I/O is started            | warning |
+# | licence                  | does not allow I/O to be started              | warning |
 # |                          | `Unlicensed`                                  | note    |
 # | the file system          | not ready                                     | stop    |
-# | nothing of these         |                                               | ok      |
+# | everything               | none of these findings                        | ok      |
 #
-# An expired licence is a warning, not a stop: I/O goes on until it is started anew.
+# An expired licence is only a warning, since I/O continues until the cluster has to start it again.
 
 
 def judge_cluster(cluster: WekaCluster | None, file_system: FileSystem | None) -> list[CheckResult]:
-    """Return the troubles, and a result for all that is in order. [] where neither is known."""
+    """Return the problems, with a result on active parts if all are notes. Returns [] if both are unknown."""
     results = [*_file_system(file_system)]
     if cluster is not None:
         troubles = list(_cluster(cluster))
@@ -284,27 +285,27 @@ RULES = FillRules((0,), (0,), 0.0, 1, objects="objects", quota_counts="files")
 
 
 class Tools(NamedTuple):
-    """`weka`, for the file system of a mount."""
+    """Queries with `weka` for the file system of a mount."""
 
     mount: Mount
-    file_system: str  # its name, behind the server's in the mount's device (`10.0.0.1/default`)
+    file_system: str  # its name, which follows the server's in the mount's device (`10.0.0.1/default`)
     product: str = PRODUCT
 
     @staticmethod
     def pattern(folder: str, budget: command.TimeBudget | None = None) -> None:
-        """Return None: the cluster itself spreads files over its drives."""
+        """Return None, since the cluster itself spreads files over its drives."""
         del folder, budget
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
-        """Read what the command reports of the cluster, the file system, and the quotas of `folder` and of
-        those above it. WEKA's quotas belong to folders. An unanswered query is a `Silence`; never raises."""
+        """Query the cluster, the file system, and the quotas of `folder` and of the folders above it. WEKA's
+        quotas belong to folders. An unanswered query becomes a `Silence`. Never raises."""
         del uid, gid
         asking = StatusQueries()
         cluster = read_status(_json(asking, "cluster", show_status(), read_status))
         listed = read_file_systems(_json(asking, "file systems", list_file_systems(), has_rows))
         mine = next((entry for entry in listed if entry.name == self.file_system), None)
         out = _json(asking, "quotas", list_quotas(self.file_system), has_rows)
-        # In a bind mount, the path below its point differs from that of quotas.
+        # In a bind mount, the path below the mount point differs from the path that quotas show.
         inside = self.mount.inside(os.path.realpath(folder))
         quotas = [] if inside is None else read_quotas(out, self.file_system, inside)
         return StoreStatus(
@@ -318,7 +319,7 @@ class Tools(NamedTuple):
 
 
 def find_tools(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
-    """Return `weka`, where it is on PATH."""
+    """Return the queries with `weka`, or None if it is not on PATH."""
     if not command.present(WEKA):
         return None
     mount = mount_of(point or "/", proc)
@@ -326,7 +327,7 @@ def find_tools(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | 
 
 
 def _json(asking: StatusQueries, about: str, argv: Sequence[str], useful: Callable[[str], object]) -> str:
-    """Return the command's output, if it is useful."""
+    """Return the command's output, or "" if that is not `useful`."""
     answer = asking.ask(about, argv)
     if not answer.ok:
         return ""
@@ -336,33 +337,33 @@ def _json(asking: StatusQueries, about: str, argv: Sequence[str], useful: Callab
     return ""
 
 
-# WEKA: how much of files is on the SSDs, and how much only in the object store (`weka fs tier location`).
+# How much of a file is on the SSDs, and how much only in the object store (`weka fs tier location`).
 #
-# A read of a tiered file fetches it to the SSDs by itself. The command's table has the columns `PATH`, `FILE
-# TYPE`, `FILE SIZE`, `CAPACITY IN SSD (WRITE-CACHE)`, `CAPACITY IN SSD (READ-CACHE)`, `CAPACITY IN OBJECT
-# STORAGE` and `CAPACITY IN REMOTE STORAGE`. The reference of its command line names them `path`, `file_type`,
+# A read of a tiered file fetches it to the SSDs. The command's table has the columns `PATH`, `FILE TYPE`,
+# `FILE SIZE`, `CAPACITY IN SSD (WRITE-CACHE)`, `CAPACITY IN SSD (READ-CACHE)`, `CAPACITY IN OBJECT STORAGE`
+# and `CAPACITY IN REMOTE STORAGE`. The reference of the command line names them `path`, `file_type`,
 # `file_size`, `ssd_write_cache_bytes`, `ssd_read_cache_bytes`, `object_storage_bytes` and
-# `remote_storage_bytes`. The keys in JSON are not documented: both are read.
+# `remote_storage_bytes`. The keys in JSON are not documented, so both kinds of names are accepted.
 
 
 def ask_location(paths: Sequence[str]) -> Said:
-    """As `data_states.Ask`."""
+    """Query the states of files. The parameter and the result are those of `data_states.Ask`."""
     answer = command.run(location_argv(paths), deadline=DEADLINE)
     return Said.by(answer, read_location(answer.out, paths))
 
 
 def location_argv(paths: Sequence[str]) -> list[str]:
-    """Return the command: JSON, and sizes in bytes."""
+    """Return the command that prints JSON with sizes in bytes."""
     return [WEKA, "fs", "tier", "location", "--json", "--raw-units", *paths]
 
 
 def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
-    """Find what queries the command; None where it is missing."""
+    """Return the function that queries the command, or None if the command is missing."""
     return ask_location if command.present(WEKA) else None
 
 
 def read_location(out: str, paths: Sequence[str]) -> dict[str, DataState]:
-    """Parse the states, by path. Rows without JSON, or without a size, are skipped."""
+    """Parse the states of files, by path. Rows that are no JSON objects, or lack a size, are skipped."""
     try:
         rows = json.loads(out)
     except ValueError:
@@ -394,14 +395,14 @@ def _bytes(cells: dict[str, Any], *names: str) -> int | None:
 
 
 def state_of(size: int, written: int, cached: int, stored: int) -> DataState:
-    """Judge the file's size and its bytes in the SSDs' write cache, in their read cache and in the object
-    store.
+    """Return the state of a file, from its size and its bytes in the SSDs' two caches (`written`, `cached`)
+    and in the object store (`stored`).
 
-    | on SSDs, in both caches | in the object store | the data is                           |
-    |-------------------------|---------------------|---------------------------------------|
-    | all of it, or more      | any                 | local                                 |
-    | less                    | none                | local: holes take no room             |
-    | less                    | some                | tiered: the rest is fetched by a read |
+    | bytes on SSDs, in both caches | bytes in the object store | state                               |
+    |-------------------------------|---------------------------|-------------------------------------|
+    | the file's size, or more      | any                       | local                               |
+    | fewer                         | none                      | local, since holes take no room     |
+    | fewer                         | some                      | tiered; a read fetches the rest     |
     """
     if written + cached >= size or not stored:
         return DataState("local")
@@ -410,33 +411,33 @@ def state_of(size: int, written: int, cached: int, stored: int) -> DataState:
     )
 
 
-# Which cores WEKA's client holds on this machine, as any account can find out.
+# Which cores WEKA's client uses on this machine, as any account can find out.
 #
-# For each container the first source that answers counts:
+# For each container, the first source with an answer counts:
 #
-# | what is asked                     | who may ask         | what it says                                   |
-# |-----------------------------------|---------------------|------------------------------------------------|
-# | `weka local resources -C NAME -J` | root, on most sites | `core_id` of each process but the managing one |
-# | mount options `core=`, `net=`     | all                 | what the mount asked for                       |
-# | WEKA's processes                  | all, unless hidepid | the CPUs that their threads may run on         |
-# | cpusets of WEKA's control groups  | all                 | the CPUs of all containers together            |
+# | source                            | accounts that may read it | answer                                   |
+# |-----------------------------------|---------------------------|------------------------------------------|
+# | `weka local resources -C NAME -J` | root, on most sites       | `core_id` of each process that does I/O  |
+# | mount options `core=`, `net=`     | all                       | cores and devices that the mount claims  |
+# | WEKA's processes                  | all, unless hidepid       | CPUs on which their threads may run      |
+# | cpusets of WEKA's control groups  | all                       | CPUs of all containers together          |
 #
-# All numbers are the kernel's. The last two show where WEKA may run, which can be more than it holds. Not run
-# on WEKA: the keys of the command's JSON (`nodes`, by number, with `core_id`, `dedicate_core` and `roles`;
-# `net_devices`) are those of WEKA's operator (weka_runtime.py, resourcedoc.go), the paths of cpusets those of
-# docs.weka.io.
+# All CPU numbers are the kernel's. The last two sources show where WEKA may run, which can be more cores than
+# it uses. Nothing of this was run on WEKA. The keys of the command's JSON (`nodes`, by number, with
+# `core_id`, `dedicate_core` and `roles`; `net_devices`) come from WEKA's operator (weka_runtime.py,
+# resourcedoc.go). The paths of cpusets come from docs.weka.io.
 
 TYPE = "wekafs"
 SETTING = "isolate_cpusets"
-# Files of isolate_cpusets: by Lenovo's brief on WEKA, and by WEKA's own documentation.
+# files with isolate_cpusets, according to Lenovo's brief on WEKA and to WEKA's own documentation
 FILES = ("etc/wekaio/weka.conf", "etc/wekaio/service.conf")
-# below /sys, under cgroup v1 and v2; `name` begins with `weka`
+# paths below /sys, under cgroup v1 and v2; `name` begins with `weka`
 CPUSETS = (
     "fs/cgroup/cpuset/{name}/cpuset.effective_cpus",
     "fs/cgroup/cpuset/{name}/cpuset.cpus",
     "fs/cgroup/{name}/cpuset.cpus.effective",
 )
-BUDGET = 6.0  # seconds for all commands: the probe's job has a minute for everything
+BUDGET = 6.0  # seconds for all commands; the probe's job has a minute for everything
 
 
 def weka_mounts(proc: Root = PROC) -> list[WekaMount]:
@@ -447,14 +448,14 @@ def weka_mounts(proc: Root = PROC) -> list[WekaMount]:
 def held_cores(
     proc: Root = PROC, sys: Root = SYS, ask: Callable[[Sequence[str]], Answer] | None = None
 ) -> list[HeldCores]:
-    """Find the held cores by container; [] where WEKA is absent, or nothing is known. `ask` runs a command.
-    Never raises."""
+    """Find the cores that each container holds. Returns [] if WEKA is absent, or nothing is known. `ask` runs
+    a command. Never raises."""
     mounted, running = weka_mounts(proc), cores_of_containers(proc)
     if not mounted and not running:
         return _cpusets(sys)
     budget = command.TimeBudget(BUDGET)
     asked = ask or (lambda argv: command.run(argv, budget))
-    # The first of a container's mounts made it: the others may leave its cores out.
+    # A container's first mount made the container; further mounts may omit its cores.
     by_name = {entry.container: entry for entry in sorted(mounted, key=lambda entry: entry.cores is not None)}
     names = sorted({*by_name, *running} - {""}) or [""]
     holders = []
@@ -471,13 +472,13 @@ def held_cores(
 
 
 def resources(container: str) -> list[str]:
-    """Return the command that prints what a container holds; "": the only one."""
+    """Return the command that prints a container's resources; "" means the only container."""
     return [WEKA, "local", "resources", *(["-C", container] if container else []), "-J"]
 
 
 def read_resources(out: str, container: str = "") -> HeldCores | None:
-    """Parse the JSON of `resources`; None for other text, or without a core. A core chosen at the container's
-    start has no number, and is left out."""
+    """Parse the JSON of `resources`. Returns None for other text, or if there is no core. Cores that are
+    chosen only when the container starts have no number, and are omitted."""
     try:
         answer = json.loads(out)
         nodes = answer["nodes"]
@@ -490,7 +491,7 @@ def read_resources(out: str, container: str = "") -> HeldCores | None:
         if not isinstance(process, dict) or "MANAGEMENT" in (process.get("roles") or ()):
             continue
         core = process.get("core_id")
-        # 65535 and the like stand for "chosen at the start".
+        # 65535 and similar numbers mean that the core is chosen at the start.
         if isinstance(core, int) and not isinstance(core, bool) and 0 <= core < 0xFFFF:
             cores.add(core)
     if not cores:
@@ -508,12 +509,12 @@ def isolation(root: Root = "/") -> list[FileValue]:
 
 
 def is_there(proc: Root = PROC, root: Root = "/") -> bool:
-    """Return whether WEKA is on this machine: a mount, an I/O process, or its configuration."""
+    """Return whether this machine has a WEKA mount, an I/O process of WEKA, or its configuration."""
     return bool(weka_mounts(proc) or cores_of_containers(proc)) or Path(root, "etc/wekaio").is_dir()
 
 
 def _devices(mount: WekaMount) -> tuple[str, ...]:
-    """Return ib0 for `net=ib0/10.0.0.1/24`."""
+    """Return the devices of the option `net`, such as ib0 for `net=ib0/10.0.0.1/24`."""
     return tuple(printable(option.partition("/")[0]) for option in mount.net if option != "udp")
 
 

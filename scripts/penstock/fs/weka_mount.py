@@ -1,5 +1,5 @@
-"""WEKA: the mount options of wekafs, parsed and judged, and which cores WEKA's containers keep by what the
-kernel says of their processes. For `fs.mount_checks`.
+"""WEKA: parses and judges the mount options of wekafs, and finds the cores that WEKA's containers keep, from
+the kernel's data on their processes. For `fs.mount_checks`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from penstock.host.proc import Mount
 
 
-# Which cores WEKA's containers keep, by the kernel's view of their processes, open to any account without
-# `hidepid`.
+# Which cores WEKA's containers keep, from /proc, which any account may read unless `hidepid` is set.
 #
-# A container's processes are called `/weka/wekanode --slot N --container-name NAME`. Slot 0 manages, and runs
-# anywhere. The others do the I/O, with threads pinned to the container's cores (weka/tools,
-# install/scripts.d/950_wekanode_cpu_affinity.sh, and commands of WEKA's operator). A cpuset of a cgroup, v1
-# or v2, limits what the kernel lets a thread use. Not run on WEKA.
+# The command line of a container's process is `/weka/wekanode --slot N --container-name NAME`. Slot 0 is the
+# managing process, which runs anywhere. The other processes do the I/O, with threads pinned to the
+# container's cores (weka/tools, install/scripts.d/950_wekanode_cpu_affinity.sh, and commands of WEKA's
+# operator). A cpuset of a cgroup, v1 or v2, limits the CPUs that the kernel lets a thread use. This was not
+# run on WEKA.
 
 PROGRAM = "wekanode"
 
 
 def cores_of_containers(proc: str | os.PathLike[str] = PROC) -> dict[str, str]:
-    """Return the CPUs that each container's I/O processes may use, as lists in the kernel's form (`3-4,19`).
-    By the container's name ("": the process has none). A thread that may run wherever this host's first
-    process may is not pinned, and is skipped. {} where nothing can be read."""
+    """Return the CPUs that I/O processes may use, as lists in the kernel's form (`3-4,19`), by their
+    container's name ("" if it has none). A thread with the same CPUs as this host's first process is not
+    pinned, and is skipped. Returns {} if nothing can be read."""
     anywhere = _allowed(f"{proc}/1/status")
     cpus: dict[str, set[int]] = {}
     for process in _numbers(str(proc)):
@@ -65,7 +65,7 @@ def _words(path: str) -> list[str]:
 
 
 def _given(words: list[str], option: str) -> str:
-    """Return the value of `--option VALUE` or `--option=VALUE`; "" without it."""
+    """Return the value of `--option VALUE` or `--option=VALUE`, or "" if the option is not given."""
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word == option:
             return after
@@ -75,7 +75,7 @@ def _given(words: list[str], option: str) -> str:
 
 
 def _allowed(path: str) -> set[int]:
-    """Read Cpus_allowed_list; empty where it cannot be read."""
+    """Read Cpus_allowed_list. Returns an empty set if it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
             line = next((row for row in stream if row.startswith("Cpus_allowed_list:")), "")
@@ -84,13 +84,13 @@ def _allowed(path: str) -> set[int]:
         return set()
 
 
-# WEKA: the mount options of wekafs, parsed and judged.
+# The mount options of wekafs, parsed and judged.
 #
-# Formats: the fixtures of csi-wekafs (pkg/wekafs/utilities_test.go); options and modes: docs.weka.io 4.4,
-# mounting filesystems.
+# The formats come from the fixtures of csi-wekafs (pkg/wekafs/utilities_test.go), the options and modes from
+# docs.weka.io 4.4, mounting filesystems.
 
-# The cache modes, of which a mount has exactly one, and how a read passes each cache. No present manual says
-# what `coherent` keeps on a node, so there only O_DIRECT counts.
+# Each cache mode (a mount has exactly one), with the method by which a read avoids this node's cache. No
+# present manual tells what `coherent` caches on a node, so it needs O_DIRECT.
 METHODS: dict[str, Method] = {
     "forcedirect": "any",
     "readcache": "dropped",
@@ -102,22 +102,22 @@ _MASKS = ("file_create_mask", "directory_create_mask", "force_file_mode", "force
 
 class WekaMount(NamedTuple):
     point: str
-    filesystem: str  # its name in the cluster
-    backends: str = ""  # the part before the name in the device; "": none
-    modes: tuple[str, ...] = ()  # the cache modes that the options name
+    filesystem: str  # the file system's name in the cluster
+    backends: str = ""  # the part of the device before that name; "" if there is none
+    modes: tuple[str, ...] = ()  # the cache modes among the options
     sync_on_close: bool = False
     acl: bool = False
     obs_direct: bool = False
     # the options that change the modes of new files and folders, with their values
     masks: tuple[tuple[str, str], ...] = ()
-    cores: tuple[int, ...] | None = None  # the node's cores that the client keeps (`core=`); None: not named
-    core_count: int | None = None  # how many it keeps (`num_cores=`, or those of `core=`); None: unknown
+    cores: tuple[int, ...] | None = None  # the node's cores that the client keeps (`core=`), if given
+    core_count: int | None = None  # number of cores that the client keeps (`num_cores=`, or from `core=`)
     net: tuple[str, ...] = ()
     container: str = ""
 
     @property
     def mode(self) -> str:
-        """The cache mode; "" where the options name none or several."""
+        """The cache mode; "" if the options contain none or several."""
         return self.modes[0] if len(self.modes) == 1 else ""
 
 
@@ -144,27 +144,27 @@ def parse_mount(mount: Mount) -> WekaMount:
 
 
 def proof(mount: WekaMount) -> MountProof:
-    """Return what the mount proves.
+    """Return the proof that the mount's cache mode gives for reads.
 
-    | cache mode       | method    | why                                                      |
+    | cache mode       | method    | reason                                                   |
     |------------------|-----------|----------------------------------------------------------|
     | forcedirect      | `any`     | neither reads nor writes use the page cache              |
     | readcache        | `dropped` | reads alone use the page cache                           |
     | writecache       | `synced`  | writes wait in the page cache until an fsync             |
-    | coherent         | `direct`  | what it keeps is in no present manual                    |
+    | coherent         | `direct`  | no present manual tells what it caches                   |
     | none, or several | `direct`  | the mode is not known                                    |
     """
     return MountProof(METHODS.get(mount.mode, "direct"))
 
 
 def proof_of(mount: Mount, _: object) -> MountProof:
-    """As `mount_checks.MountModule`."""
+    """Return the mount's proof, as `mount_checks.MountModule` requires."""
     return proof(parse_mount(mount))
 
 
 def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.MountModule`, beside the node's further WEKA mounts and containers."""
-    # A bind mount is the same mount by another path: it has the same device number.
+    """Judge the mount and the node's further WEKA mounts and containers (see `mount_checks.MountModule`)."""
+    # A bind mount is the same mount at another path, and has the same device number.
     further = {entry.number: entry for entry in mounts(proc) if entry.type == mount.type}
     further.pop(mount.number, None)
     others = [parse_mount(entry) for entry in further.values()]
@@ -178,22 +178,22 @@ def judge(
     source: bool = False,
     cores: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[CheckResult]:
-    """Judge the mount. `others`: the further WEKA mounts of this node; `cores`: those of its containers'
-    processes (`processes`).
+    """Judge the mount. `others` are the further WEKA mounts of this node. `cores` are those that its
+    containers' processes may use (`cores_of_containers`).
 
-    | what is seen                                    | verdict                                           |
+    | finding                                         | verdict                                           |
     |-------------------------------------------------|---------------------------------------------------|
     | exactly one cache mode; none, or several        | ok; note                                          |
     | writecache, as a target                         | note: errors come with fsync; syncfs is unproven  |
     | writecache with sync_on_close                   | ok                                                |
-    | another mount of the same file system           | warning: they are not coherent with each other    |
+    | another mount of the same file system           | warning: the mounts are not coherent              |
     | masks or forced modes, as a target              | note                                              |
     | no acl, as a target                             | note                                              |
     | obs_direct                                      | note                                              |
     | no cores, net=udp                               | note: UDP mode, by the kernel's network           |
     | cores named by the options, or by processes     | ok                                                |
     | cores not known                                 | note with the command for root                    |
-    | several containers on this node                 | note that names each, also those of no mount      |
+    | several containers on this node                 | a note for each, even if it has no mount          |
     """
     about = f"WEKA mount {printable(mount.point)}"
     results = []
@@ -251,7 +251,7 @@ def _judge_cores(
     about: str, mounts: Sequence[WekaMount], running: Mapping[str, str]
 ) -> Iterable[CheckResult]:
     named = {entry.container for entry in mounts if entry.container}
-    # A single container, whose name the options do not have.
+    # the cores of a single container, if no mount's options contain its name
     alone = next(iter(running.values())) if len(running) == 1 and not named else ""
     beside = {name: cores for name, cores in running.items() if name not in named} if not alone else {}
     several = len({entry.container for entry in mounts}) + len(beside) > 1

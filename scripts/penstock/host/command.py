@@ -1,6 +1,6 @@
-"""Runs a command to its end: from an argument list, never a shell; with a deadline; in the C locale. A child
-process started with `dies_with` does not outlive its parent. Also starts helper processes, with which this
-process communicates over a socket (`wire`).
+"""Runs a command to its end, from an argument list without a shell, with a deadline, and in the C locale. A
+child process started with `dies_with` does not outlive its parent. This module also starts helper processes,
+with which this process communicates over a socket (`wire`).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def dies_with(parent: int) -> Callable[[], None]:
 
 
 # If a command is missing, late or fails, the result is an `Answer`, not an error. The caller decides whether
-# it can do without. A vendor's missing command stops no run; a missing ssh-keygen stops a run that has to
-# sign.
+# it can continue without the result. A vendor's missing command stops no run. A missing ssh-keygen stops a
+# run that has to sign.
 
-# Default seconds for a command. `beegfs-check-servers` takes 3 s for each kind of server of which any is away
-# (6 tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
+# Default seconds for a command. `beegfs-check-servers` needs 3 s for each kind with an absent server (6 tries
+# of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
 DEADLINE = 12.0
 # Environment variables for every command, with which it finds the file system and logs in to it. Others could
 # change the form of the output (`BEEGFS_COLUMNS`), or are secrets of a source. A caller adds those that its
@@ -56,7 +56,7 @@ KEPT = (
     "BEEGFS_MGMTD_ADDR", "BEEGFS_TLS_DISABLE", "BEEGFS_TLS_CERT_FILE", "BEEGFS_AUTH_FILE",
     "BEEGFS_AUTH_DISABLE", "WEKA_TOKEN",
 )  # fmt: skip
-SHOWN = 300  # characters of a command's own words in a message
+SHOWN = 300  # most characters of a command's own output in a message
 
 
 class Answer(NamedTuple):
@@ -67,13 +67,13 @@ class Answer(NamedTuple):
     code: int | None = None
     out: str = ""
     err: str = ""
-    # Why there is no exit status, or "": `not there: ` and the system's message if it could not be started;
-    # `no answer within 12 s`; or that the budget had no time left.
+    # Reason for a missing exit status, or "". If the command could not be started, this is `not there: ` and
+    # the system's message. Others are `no answer within 12 s`, and that the budget had no time left.
     why: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with exit status 0."""
+        """Whether the command ended with exit status 0."""
         return self.code == 0
 
     @property
@@ -83,14 +83,14 @@ class Answer(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The command's own output on a line, printable, with secrets masked; or why there is none."""
+        """The command's own output in a single printable line, with secrets masked; or why there is none."""
         lines = (self.err.strip() or self.out.strip()).splitlines()
         said = "; ".join(line.strip() for line in lines if line.strip())
         return self.why or printable(masked_words(said)[:SHOWN]) or f"exit status {self.code}"
 
 
 class TimeBudget:
-    """Seconds for several commands together, counted from its creation. Afterwards no command starts."""
+    """Seconds for several commands together, from the budget's creation on. No command starts later."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds

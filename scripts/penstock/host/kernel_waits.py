@@ -4,10 +4,10 @@ No signal ends such a call, and no handler runs while the main thread is in it. 
 `/proc/self/task`. A call waits if it is found unchanged twice, without a read or write in between. Of the
 call's arguments it reports the path, or a descriptor's path (its folder, if a name below it is meant).
 
-| the thread's state              | its call is on                  | named                                 |
+| the thread's state              | the call's argument             | reported                              |
 |---------------------------------|---------------------------------|---------------------------------------|
 | D: it waits uninterruptibly     | a path, or a file's descriptor  | yes                                   |
-| S: it waits                     | the same, on a FUSE mount       | yes: so FUSE waits for its server     |
+| S: it waits                     | the same, on a FUSE mount       | yes, as FUSE waits for its server     |
 | S                               | anything else                   | no: a pause, a lock, a pipe, a socket |
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LOOK = 10.0  # seconds between two readings
-AGAIN = 60.0  # seconds between two messages of the same call
+AGAIN = 60.0  # seconds between two messages about the same call
 LONGEST = 4096  # most bytes of a path
 _TASKS = "/proc/self/task"
 _OF_FUSE = "user_id="  # an option of each FUSE mount and of no other mount

@@ -1,5 +1,5 @@
-"""The hardware and the settings of this machine: sockets, cores, NUMA nodes and network devices; the kernel's
-parameters and command line; files of `name = value` lines, such as SLURM's cgroup.conf. Only reads.
+"""Reads this machine's hardware (sockets, cores, NUMA nodes, network devices), and the kernel's parameters
+and command line. Also reads files of `name = value` lines, such as SLURM's cgroup.conf. Changes nothing.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def sysctl_results(profile: SysctlProfile, proc: Root = PROC) -> list[CheckResul
     |--------------------------|-------------------------------------------------|
     | the profile's value      | ok                                              |
     | another value            | warning                                         |
-    | no such name             | note: "not known", by this kernel or network namespace |
+    | no such name             | note: "not known" to this kernel or network namespace |
     """
     return [_sysctl_result(name, wanted, proc) for name, wanted in profile.values.items()]
 
@@ -271,7 +271,7 @@ def _numa_balancing(proc: Root) -> CheckResult:
     | kernel.numa_balancing now | result |
     |---------------------------|--------|
     | 0                         | ok     |
-    | there is none             | ok     |
+    | no such parameter         | ok     |
     | another value             | note   |
     """
     about, wanted = "NUMA balancing", "off (numa_balancing=disable on the kernel's command line)"
@@ -291,7 +291,7 @@ def _iommu(proc: Root, sys: Root) -> CheckResult:
     """
     | intel_iommu=off is given | IOMMUs in /sys | result                            |
     |--------------------------|----------------|-----------------------------------|
-    | any                      | none           | ok                                |
+    | yes or no                | none           | ok                                |
     | yes                      | some           | note: they are not Intel's        |
     | no                       | some           | note                              |
     """

@@ -1,6 +1,6 @@
-"""The only limiter. It paces bytes and requests at the source, and metadata operations on the target, at a
-rate that may change at any moment. Its stores, which count how many of these may be used now, are in pages of
-memory that an element shares with its workers.
+"""The only limiter, for bytes and requests at the source, and for metadata operations on the target. Their
+rates may change at any moment. A store counts how many bytes, requests or operations may be used now. Stores
+are in pages of memory that an element shares with its workers.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class SharedMemory:
 # that was given back even while another thread hangs in a file system. An allowance ends at `until`. Without
 # a new allowance workers then stop reading, even if the writing thread itself hangs.
 
-# A store is never filled with more than the amount of this many seconds. So after a pause, or a delay of all
-# takers by the machine, lost time is not made up for.
+# Most seconds of the rate that a store may contain. So takers do not make up for lost time after a pause, or
+# after the machine delayed all of them.
 BURST = 0.05
 LOOK = 0.2  # most seconds between a waiting taker's checks of the rate
 SHORTEST = 0.0005  # least seconds between two attempts
@@ -131,8 +131,8 @@ _STORE = Struct("=4d")
 class Allowance(NamedTuple):
     """The rates at which an element may read from its source now."""
 
-    rate: float  # bytes a second; 0 allows nothing, infinity is no cap
-    requests: float  # requests a second; likewise
+    rate: float  # bytes a second; 0 allows nothing, infinity means no limit
+    requests: float  # requests a second, with the same meaning of 0 and infinity
     until: float  # end of the allowance, on `clock`
     most: float = math.inf  # bytes a second that the element would get if all others ended
 
@@ -170,15 +170,15 @@ def allowed_rate(
 class Pace:
     """Access to a store, which all workers of an element share.
 
-    A store fills at the rate, up to the amount of BURST seconds. A taker that finds it at 0 or more takes all
-    that it wants, so that the store may become negative. The others wait, in no order. After PATIENT seconds
-    a waiting taker claims precedence in the store. Later takers leave the content to it, as long as it
-    repeats the claim every LOOK seconds. In any period at most these pass, even if the machine delays takers:
-    the rate times the period, the amount of BURST seconds, and a single taking.
+    A store fills at the rate, up to the amount of BURST seconds. If a taker finds it at 0 or more, the taker
+    gets all that it wants, so that the store may become negative. Other takers wait, in no order. After
+    PATIENT seconds a waiting taker claims precedence in the store. Later takers then take nothing, as long as
+    it repeats the claim every LOOK seconds. Even if the machine delays takers, no period gives more than its
+    length times the rate, the amount of BURST seconds, and a single taking.
 
-    The obvious solution, a queue in which each taker books its turn, fails if many takers come late, as on an
-    overloaded machine: they all proceed at once. With 40 MB/s among four engines and a load of 17 on two CPUs
-    that was up to 28 % too much in a second.
+    The obvious solution is a queue in which each taker books its turn. On an overloaded machine many takers
+    come late to their turns, and then all proceed at once. With 40 MB/s among four engines and a load of 17
+    on two CPUs, up to 28 % too much passed in a second.
     """
 
     def __init__(
@@ -189,25 +189,25 @@ class Pace:
         wait: Callable[[float], object],
         now: Callable[[], float] = clock,
     ) -> None:
-        """`rate` returns the current rate a second (0: nothing, infinite: no bound). One thread at a time
-        calls it. `wait` waits, and returns true when the engine stops."""
+        """`rate` returns the current rate a second (0 allows nothing, infinity means no limit). One thread at
+        a time calls it. `wait` waits, and returns true when the engine stops."""
         self._shared_memory, self._rate, self._wait, self._clock = shared_memory, rate, wait, now
         self._lock, self._at = Lock(), STORES_AT + store * STORE_BYTES
 
     def take(self, count: int) -> None:
-        """Return when `count` more may be read, or the engine stops."""
+        """Return when `count` more bytes, requests or operations may be used, or the engine stops."""
         since = self._clock()
         while (left := self._taken(count, since)) > 0:
             if self._wait(min(left, LOOK)):
                 return
 
     def ready(self) -> None:
-        """Return when anything may be read, or the engine stops: servers close connections that wait."""
+        """Return when anything may be read, or the engine stops. Servers close connections that wait."""
         while self._rate() <= 0 and not self._wait(LOOK):
             pass
 
     def _taken(self, count: int, came: float) -> float:
-        """Return 0 when `count` was taken, else the seconds until the next attempt. `came`: began to wait."""
+        """Return 0 if `count` was taken, or else seconds until the next attempt. The wait began at `came`."""
         with self._lock:
             rate = self._rate()
             if math.isinf(rate):

@@ -1,5 +1,5 @@
-"""The resources that this process may use, and those that it uses: the job environment from the cluster, the
-limits of its cgroups, the number of processes that it may still start, and its CPU time and memory.
+"""The resources that this process may use, according to its job's environment, its cgroups and the limits on
+processes. Also its CPU time and memory so far.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class JobEnvironment(NamedTuple):
     array: str = ""  # the array's decimal number, if the job is an element
     array_name: str = ""  # submitted name of the job or array (`ArraySpec.name`)
     element: int | None = None  # the element's index in its array
-    restarts: int = 0  # how often the scheduler restarted it
+    restarts: int = 0  # how often the scheduler restarted the job
     node: str = ""  # the node's name in the cluster
     cpus: int | None = None  # number of CPUs that this process may use, at least 1
     cpus_from: str = ""  # environment variable from which `cpus` comes, for messages
@@ -55,7 +55,7 @@ class JobEnvironment(NamedTuple):
     # Name of the job's own control group, or "". Of all processes, only those of the job have it as a part of
     # the paths in /proc/self/cgroup.
     cgroup: str = ""
-    # time at which an element is to stop, before its job's end, in seconds since the epoch; 0: not known
+    # time at which an element is to stop, before its job's end, in seconds since the epoch; 0 if not known
     stop_at: float = 0.0
 
 
@@ -84,8 +84,8 @@ def host_name() -> str:
 #
 # | version of cgroups | memory limit of one cgroup, bytes                                |
 # |--------------------|------------------------------------------------------------------|
-# | 1                  | memory.limit_in_bytes; without a limit a number near 2^63        |
-# | 2                  | the lesser of memory.max and memory.high; `max` where there is none |
+# | 1                  | memory.limit_in_bytes; a number near 2^63 means no limit         |
+# | 2                  | the lesser of memory.max and memory.high; `max` means no limit   |
 #
 # Above memory.high the kernel slows processes down until they use less. Both versions can be mounted side by
 # side, and each controller is in only one of them. A limit of the machine's memory or more does not count.
@@ -274,7 +274,7 @@ class Meter:
         """Read the peaks of this process and of its running children now."""
         own = process_stat("self", self._proc)
         stats = children(own.pid, self._proc) if own is not None else []
-        # A child that ends at this moment counts in one of the two sums, or for this reading in neither.
+        # A child that ends at this moment counts in one of the two sums, or, in this reading, in neither.
         self._others = _cpu(resource.RUSAGE_CHILDREN) + sum(child.ticks for child in stats) / _TICK
         peaks = [peak_memory("self", self._proc), *(peak_memory(child.pid, self._proc) for child in stats)]
         if sum(peaks) > self._peak:
@@ -314,7 +314,7 @@ _entered_meter: list[Meter | None] = [None]
 
 
 def enter_meter(meter: Meter | None) -> None:
-    """Let `read_peaks` read for this meter, in all threads of this process; for no meter if it is None."""
+    """Let `read_peaks` read for this meter in all threads of this process, or for no meter if it is None."""
     _entered_meter[0] = meter
 
 
@@ -326,8 +326,8 @@ def read_peaks() -> None:
 
 
 # Number of new objects between two searches for cycles. With Python's default of 700, these searches took an
-# eighth of the CPU time of planning and publishing a million files, and a tenth of a worker's. Batches of
-# rows have no cycles.
+# eighth of the CPU time when a million files were planned and published. Of a worker's CPU time they took a
+# tenth. Batches of rows have no cycles.
 YOUNG_OBJECTS = 50_000
 
 

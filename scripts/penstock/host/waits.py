@@ -2,8 +2,8 @@
 
 Python repeats a system call that a signal interrupted (PEP 475), so a handler that sets a flag ends no wait.
 A handler that raises anywhere would end waits, but also leave half a change. So the handler raises only while
-the main thread is inside `interruptible`, which encloses nothing but waits: for a server's answer, a process,
-threads that query servers. Pauses of a known length are `Stop.wait` and `pause`.
+the main thread is inside `interruptible`. These blocks contain nothing but waits: for a server's answer, for
+a process, or for threads that query servers. Pauses of a known length are `Stop.wait` and `pause`.
 
 The process ends without waiting for threads that query servers: `shut_down`. Nothing here ends a call that
 waits uninterruptibly in the kernel, as on a network mount whose server is away.

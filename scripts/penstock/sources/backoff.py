@@ -1,4 +1,4 @@
-"""The one policy of retries: how often, after which pauses, and which answers mean overload."""
+"""The one policy of retries: how often to retry, after which pauses, and which answers mean overload."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TRIES = 7  # attempts of a listing at one page or file: over some six seconds
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 20.0  # seconds, like FIRST_PAUSE
+TRIES = 7  # a listing's attempts at one page or file, within some six seconds
+FIRST_PAUSE = 0.1  # seconds
+LONGEST_PAUSE = 20.0  # seconds
 INTEGRITY_TRIES = 2
-# Seconds of one `Retry-After` that are obeyed at most. A listing ends at once where a server demands more; a
-# row of a copy is retried after this time, since there are many others.
+# The longest `Retry-After` that is obeyed, in seconds. If a server demands more, a listing ends at once. A
+# copy continues with its other rows, and retries the row after this time.
 LONGEST_ASKED = 600.0
-OVERLOADED = frozenset({429, 503})
-# S3's and Azure's, whatever the HTTP status
+OVERLOADED = frozenset({429, 503})  # HTTP statuses
+# error codes of S3 and Azure, whatever the HTTP status
 OVERLOADED_CODES = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ServerBusy"})
 
 
 def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
-    """Return the seconds of a `Retry-After` header; None: absent or unreadable."""
+    """Return the seconds of a `Retry-After` header; None if it is absent or unreadable."""
     text = headers.get(b"retry-after", b"").decode("latin-1").strip()
     seconds = decimal(text)
     if seconds is not None:
@@ -49,7 +49,7 @@ def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
 
 
 def asked_for(what: str, where: str, why: str, status: int, code: str, after: float | None) -> TransientError:
-    """Make the error of an answer after which a retry may help: OverloadedError for overload, TransientError
+    """Make the error for an answer after which a retry may help: OverloadedError for overload, TransientError
     for a fault."""
     busy = after is not None or status in OVERLOADED or code in OVERLOADED_CODES
     hint = ""
@@ -62,8 +62,8 @@ def asked_for(what: str, where: str, why: str, status: int, code: str, after: fl
 
 
 def pause(tried: int, asked: float | None, chance: float) -> float:
-    """Return the seconds to wait after try number `tried` (1, 2, ...). `chance` in [0, 1) spreads the
-    clients; the server's demand is honoured up to LONGEST_ASKED."""
+    """Return the seconds to wait after try number `tried` (1, 2, ...). `chance`, in [0, 1), spreads the
+    retries of many clients. The server's demand `asked` is obeyed up to LONGEST_ASKED."""
     own = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tried - 1)) * (0.5 + chance)
     return own if asked is None else max(own, min(asked, LONGEST_ASKED))
 
@@ -80,7 +80,7 @@ def may_retry(error: PenstockError, tried: int) -> bool:
 
 
 class Pauses:
-    """The pauses of this process's threads that wait for servers, in words for `dataset.context`."""
+    """The pauses of this process's threads for servers; `dataset.context` shows them in words."""
 
     def __init__(self) -> None:
         self._under_way: dict[int, tuple[float, TransientError]] = {}
@@ -100,7 +100,7 @@ class Pauses:
             self._under_way.pop(me, None)
 
     def words(self) -> str:
-        """Describe the longest current pause that a server demanded; "": none."""
+        """Describe the longest current pause that a server demanded; "" if there is none."""
         under_way = sorted(self._under_way.values(), key=itemgetter(0))
         if not under_way:
             return ""
@@ -126,11 +126,10 @@ def retrying(
 ) -> T:
     """Call `ask` up to `attempts` times, with growing pauses, while a retry may help; raise the last error.
 
-    `wait` gets the seconds of a pause; a true result ends the tries. `renew` gets the refusal and whether
-    that was the last try; it fetches new credentials or raises (`credentials.renewed`). After the first
-    renewal there is no pause. `failed` gets each retried error; `may` an error and the number of tries.
-    `first` is the error of the caller's own first try: rows that succeed at once, by the hundred thousand,
-    never come here.
+    `wait` gets the seconds of a pause; a true result ends the tries. `renew` gets the refusal and whether it
+    came on the last try; it fetches new credentials or raises (`credentials.renewed`). After the first
+    renewal there is no pause. `failed` gets each retried error. `may` gets an error and the number of tries.
+    `first` is the error of the caller's own first try, so that rows that succeed at once need no call.
     """
     tried, renewed = 0, False
     while True:

@@ -1,13 +1,13 @@
 """Parses checksum files beside the data, made by coreutils, BSD or `openssl dgst`.
 
-Accepted lines, and the names in them, are those of `sha256sum -c` (coreutils, `split_3`):
+The accepted lines and names are those of `sha256sum -c` (coreutils, `split_3`):
 
     <hex>  <name>     <hex> *<name>      a blank, then a blank or `*`
     <hex> <name>      <hex>TAB<name>     "BSD reversed": for all lines of a file, or for none
     SHA256 (<name>) = <hex>              BSD, `--tag`, and openssl: `SHA2-256(<name>)= <hex>`
 
-Blanks and tabs may precede a line, a carriage return may end it. A leading backslash marks an escaped name.
-Hexadecimal digits are of either case.
+Blanks and tabs may precede a line, and a carriage return may end it. A leading backslash marks an escaped
+name. Hexadecimal digits may be in upper or lower case.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _NAMED = {
     "xxh64": "xxh64",
     "crc32c": "crc32c",
 }
-# Cheap algorithms that also prove a giant come first, weak ones last.
+# algorithms by preference: cheap ones that also prove a giant (a file copied in parts) first, weak ones last
 _ORDER = ("xxh3_128", "xxh64", "crc32c", "sha256", "sha512", "sha1", "md5")
 _GNU = re.compile(r"[ \t]*(\\?)([0-9a-fA-F]{8,128})[ \t](.+)", re.DOTALL)
 _BSD = re.compile(r"[ \t]*(\\?)([A-Za-z0-9_/-]+) ?\((.+)\)[ \t]*=[ \t]*([0-9a-fA-F]{8,128})", re.DOTALL)
 _ESCAPED = re.compile(r"(?:[^\\]|\\[\\nr])+", re.DOTALL)
-# Algorithms in names and lines that penstock does not compute. Some of their sums are as long as those of
-# supported algorithms.
+# Names, in lines and in the names of files, of algorithms that penstock does not compute. Some of their
+# checksums are as long as those of supported algorithms.
 _OTHER = re.compile(
     r"b[23]sum|blake-?[23][bs]?p?|sha-?3(?![0-9])|sha-?(?:224|384)|sha-?512[-_/]?t?(?:224|256)|shake|keccak"
     r"|xxh3(?!_128)|xxh32|crc-?32(?!c)|crc-?64|cksum|adler|ripemd|rmd-?160|whirlpool|tiger|md[24]|sm3|gost|k12|skein"
@@ -73,8 +73,8 @@ _BARE = re.compile(r"([0-9a-fA-F]{32,128})\s*")
 def parse(text: str, key: str) -> dict[str, SourceChecksum]:
     """Parse the checksum file at `key` into {key of an object: checksum}.
 
-    Names are relative to the file's own folder. One bare sum is of the object named like the file without its
-    last suffix (`a.tar.sha256`). Raises ObjectError for an unreadable line.
+    Names are relative to the file's own folder. A single checksum without a name is of the object whose key
+    is `key` without its last suffix (`a.tar.sha256`). Raises ObjectError for an unreadable line.
     """
     folder = key.rpartition("/")[0]
     hint = _algorithm_hint(key)
@@ -83,7 +83,7 @@ def parse(text: str, key: str) -> dict[str, SourceChecksum]:
     if bare and "." in key.rpartition("/")[2]:
         return {key.rpartition(".")[0]: _checksum(bare[1], hint, key)}
     reversed_form: bool | None = None
-    # Not splitlines: names may hold any separator but the line feed.
+    # `splitlines` would also split at other separators, which names may contain.
     for line in text.split("\n"):
         line = line.removesuffix("\r")
         if not line or line.startswith(("#", ";")):
@@ -112,10 +112,8 @@ def parse(text: str, key: str) -> dict[str, SourceChecksum]:
 
 
 def text_of(content: bytes, key: str) -> str:
-    """Decode a checksum file: as UTF-8, or as its byte order mark says; take the text of a clear-signed
-    message (RFC 9580, 7).
-
-    The signature is not verified. Raises ObjectError where the mark does not fit.
+    """Decode a checksum file as UTF-8, or by its byte order mark. If it is a clear-signed message (RFC 9580,
+    7), return the signed text; the signature is not verified. Raises ObjectError if the mark does not fit.
     """
     mark = next((mark for mark in _MARKS if content.startswith(mark)), b"")
     try:
@@ -155,8 +153,8 @@ def _unknown(name: str, key: str) -> ObjectError:
 
 
 def _algorithm_hint(key: str) -> str:
-    """Guess the algorithm from a name such as SHA256SUMS, md5sums.txt, a.tar.xxh128; "": none, so a sum's
-    length decides. Raises ObjectError for an unsupported algorithm."""
+    """Guess the algorithm from a name such as SHA256SUMS, md5sums.txt, a.tar.xxh128. "" if it names none:
+    then a checksum's length decides. Raises ObjectError for an unsupported algorithm."""
     name = key.rpartition("/")[2].lower()
     suffix = name.rpartition(".")[2].removesuffix("sums").removesuffix("sum").replace("-", "")
     if suffix in _NAMED:
@@ -172,7 +170,7 @@ def unescape(name: str) -> str:
 
 
 def _joined(folder: str, name: str) -> str:
-    """Return the key of a name; `./a`, `b//a` and `../a` resolve in the file's own folder."""
+    """Return the key of a name; `./a`, `b//a` and `../a` are resolved from the checksum file's folder."""
     plain = not name.startswith(("./", "/")) and "//" not in name and "/." not in f"/{name}"
     if not plain:
         return posixpath.normpath(posixpath.join(folder, name))
@@ -180,8 +178,8 @@ def _joined(folder: str, name: str) -> str:
 
 
 def joined(files: Iterable[tuple[str, bytes]]) -> dict[str, SourceChecksum]:
-    """Merge several checksum files (key, content); of several algorithms for a key, the first in `_ORDER`
-    wins. Raises ObjectError where two files contradict each other."""
+    """Merge several checksum files (key, content). If a key has checksums of several algorithms, keep the
+    first in `_ORDER`. Raises ObjectError if two files contradict each other."""
     checksums: dict[str, SourceChecksum] = {}
     for key, content in files:
         for name, checksum in parse(text_of(content, key), key).items():
@@ -203,8 +201,7 @@ def joined(files: Iterable[tuple[str, bytes]]) -> dict[str, SourceChecksum]:
 
 
 def read(source: Source, listed: Listed) -> bytes:
-    """Read a checksum file into memory. Raises ObjectError if it is too large, and the errors of the source's
-    reader."""
+    """Read a checksum file into memory. Raises ObjectError if it is too large, and the source's errors."""
     if listed.size > LARGEST:
         raise ObjectError("too large for a checksum file", where=listed.key, why=f"{listed.size:,} bytes")
     entry = Entry(

@@ -1,9 +1,9 @@
-"""Takes the checksums of an object from an answer's headers.
+"""Reads an object's checksums from an answer's headers.
 
-A *composite* checksum is of the checksums of an object's parts (S3's multipart uploads); a *full* one is of
-the bytes. `x-amz-checksum-type` tells them apart better than the look: GetObjectAttributes omits the suffix
-`-N`, some stores the type. Stores write base64 of big-endian bytes; ours are lower-case hex. Undecodable
-values are left out.
+A *full* checksum is computed from the object's bytes, a *composite* checksum from the checksums of its parts
+(S3's multipart uploads). `x-amz-checksum-type` distinguishes them better than the value's form, since
+GetObjectAttributes omits the suffix `-N`; but some stores omit the type. Stores write base64 of big-endian
+bytes, and penstock lower-case hex. Undecodable values are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.sources.http.values import decimal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Strong and cheap algorithms first: the engine takes the first that it can compute.
+# The algorithms, strong and cheap ones first: the engine takes the first algorithm that it can compute.
 S3_HEADERS = {
     b"x-amz-checksum-crc64nvme": ("crc64nvme", 8),
     b"x-amz-checksum-crc32c": ("crc32c", 4),
@@ -33,7 +33,7 @@ S3_HEADERS = {
 }
 _S3_ORDER = tuple(S3_HEADERS)
 _S3_NAMES = frozenset(S3_HEADERS)
-# algorithms whose sums of consecutive ranges combine to the sum of the whole
+# algorithms whose checksums of consecutive ranges combine to the checksum of the whole
 COMBINE = frozenset({"crc64nvme", "crc32c", "crc32"})
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
 _MULTIPART = re.compile(r"([0-9a-fA-F]{32})-([1-9][0-9]{0,4})")
@@ -47,7 +47,7 @@ _DIGEST_NAMES = {
 
 
 def decode(value: str, size: int) -> str | None:
-    """Decode base64 of exactly `size` bytes into hex; None: it is something else."""
+    """Decode base64 of exactly `size` bytes into hex; None for any other text."""
     try:
         raw = base64.b64decode(value.encode("latin-1"), validate=True)
     except (ValueError, binascii.Error):
@@ -56,18 +56,18 @@ def decode(value: str, size: int) -> str | None:
 
 
 def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 0) -> list[SourceChecksum]:
-    """Return the checksums of an S3 GET or HEAD: full ones first, each kind from the cheapest to MD5.
+    """Return the checksums of S3's answer to a GET or HEAD, full ones first, the cheapest of a kind first.
 
-    `whole`: the answer is of the whole object. `part_bytes`: the size of its parts, 0 if unknown.
+    If `whole`, the answer is of the whole object. `part_bytes` is the size of its parts, 0 if unknown.
 
     | type header | value ends in -N | the answer | becomes |
     |---|---|---|---|
     | FULL_OBJECT | - | whole | full |
-    | FULL_OBJECT | - | a range | full, if sums of ranges combine |
+    | FULL_OBJECT | - | a range | full, if checksums of ranges combine |
     | COMPOSITE | - | any | composite |
     | none | yes | any | composite |
     | none | no | whole, etag without -N | full |
-    | none | no | else | nothing |
+    | none | no | any other | nothing |
     """
     kind = headers.get(b"x-amz-checksum-type", b"").upper()
     etag = headers.get(b"etag", b"").strip(b'"').decode("latin-1")
@@ -102,13 +102,13 @@ def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int
 
 
 def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether the etag is an MD5: only for plain text and SSE-S3 (AWS, "Object")."""
+    """Return whether the etag is an MD5: only if unencrypted, or encrypted by SSE-S3 (AWS, "Object")."""
     encrypted = headers.get(b"x-amz-server-side-encryption", b"AES256")
     return encrypted == b"AES256" and b"x-amz-server-side-encryption-customer-algorithm" not in headers
 
 
 def google_checksums(text: str) -> list[SourceChecksum]:
-    """Parse the header x-goog-hash, in its order. Its checksums are of the whole object, whatever the
+    """Parse the header x-goog-hash; keep its order. Its checksums are of the whole object, whatever the
     answer's range."""
     checksums: list[SourceChecksum] = []
     for item in text.split(","):

@@ -1,11 +1,11 @@
-"""Reads secrets from files that nobody else can read, renews refused ones, and keeps libraries' logs off the
-terminal.
+"""Reads secrets from files that nobody else can read, renews refused credentials, and keeps libraries' logs
+off the terminal.
 
-Keys from the environment, and anonymous access (`anon`), do not change while a process lives: a refusal is
-final at once. Files, profiles and helpers may soon give others: `backoff.retrying` tries for some seconds,
-the engine (`engine.credential_renewal`) for a minute. Credentials are any object with `origin` (their place,
-for people: `the profile 'team'`; "" where there are none), and with `expires` (seconds since the epoch) where
-they end.
+Keys from the environment, and anonymous access (`anon`), do not change during a process, so a refusal is
+final at once. Files, profiles and helpers may soon give new keys: `backoff.retrying` retries for some
+seconds, the engine (`engine.credential_renewal`) for a minute. Credentials are any object with `origin`: the
+place they came from, for people (`the profile 'team'`), or "" if there are none. If they expire, they also
+have `expires`, in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ RESUME = "run the same command: what was done is kept"
 
 
 def renewable(secrets: object) -> bool:
-    """Return whether their place may give others while this process lives."""
+    """Return whether the place of these credentials may give new ones during this process."""
     return getattr(secrets, "origin", "") not in ("", ENVIRONMENT)
 
 
 def ended(error: PenstockError, secrets: object) -> FailedError:
-    """Make the final error of work whose credentials a store refuses; `error` is the refusal."""
+    """Make the final error after the store refused these credentials by `error`."""
     end, now = getattr(secrets, "expires", None), time.time()
     what, why = error.what, f"{error.why}, at {_utc(now)}"
     if isinstance(end, float) and end <= now:
@@ -47,14 +47,14 @@ def ended(error: PenstockError, secrets: object) -> FailedError:
 
 
 def failed(error: PenstockError) -> FailedError:
-    """Make the final error after renewing failed."""
+    """Make the final error from the error of a failed renewal."""
     hint = f"{error.hint}; then {RESUME}" if error.hint else RESUME
     return FailedError(error.what, where=error.where, why=error.why, hint=hint)
 
 
 def renewed(error: PenstockError, secrets: S, resolve: Callable[[], S], *, last: bool) -> S:
-    """Resolve credentials anew after `secrets` were refused; they may be the same. Raises FailedError, also
-    where `last` (no further try follows)."""
+    """Resolve credentials anew after the store refused `secrets`; the result may equal them. Raises
+    FailedError if that cannot help, or if `last`, since no further try follows."""
     if last or not renewable(secrets):
         raise ended(error, secrets)
     try:
@@ -73,7 +73,7 @@ SIZE_LIMIT = 1 << 16  # bytes of a credentials file, at most
 def read_secret(path: str) -> str:
     """Read a regular file of mode 0600 or less that this user or root owns.
 
-    Raises PreflightError otherwise; never shows the content.
+    Raises PreflightError for any other file. No error shows the content.
     """
 
     def refused(what: str, why: str = "", hint: str = "") -> PreflightError:
@@ -112,7 +112,7 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def keep_off_the_terminal(*names: str) -> None:
-    """Keep these loggers, and all below them, from printing."""
+    """Keep these loggers, and all loggers below them, from printing."""
     for name in names:
         log = logging.getLogger(name)
         if not any(isinstance(handler, logging.NullHandler) for handler in log.handlers):

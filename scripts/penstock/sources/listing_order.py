@@ -1,8 +1,8 @@
-"""Fetches a listing's pages one ahead, checks their order, and sorts them on disk where a store's order is
-not that of the keys' bytes.
+"""Fetches a listing's pages, one ahead of the caller. Checks the order of keys, and sorts on disk if a
+store's order is not that of the keys' bytes.
 
-A *run* is sorted in memory and written to one file; the runs are then merged. Memory holds one run, whatever
-the number of objects. The runs lie in a temporary folder until the iteration ends.
+A *run* of objects at a time is sorted in memory and written to a file; then the runs are merged. So memory
+contains one run, whatever the number of objects. The files exist until the iteration ends.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 RUN = 200_000  # objects sorted in memory at once
 FAN = 64  # runs that are merged at once: some 60 MiB of objects
 BATCH = 2048  # objects of one batch of output, and of one pickle of a run
-# Consecutive pages without a key after which a listing counts as endless. Stores may return some where they
-# skip deleted objects.
+# Consecutive pages without a key after which a listing counts as endless. Stores may return such pages if
+# they skip deleted objects.
 EMPTY = 10_000
 
 
 class DisorderError(FailedError):
     """The store lists in an order other than that of the keys' bytes (directory buckets of S3 Express,
-    Storj). Sources with `list_sorted` are listed again."""
+    Storj). The caller lists again by `list_sorted`, if the source has it."""
 
 
 def disorder(key: str, last: str, where: str, hint: str = STORE_AMISS) -> FailedError:
-    """Make the error of a key that does not follow the last one: `DisorderError`, or a plain FailedError for
-    the same key with another size, version or time."""
+    """Make the error for a key that is not after `last`: `DisorderError`, or FailedError for the same key
+    with another size, version or time."""
     if key == last:
         what = "the listing has a key twice, and not alike"
         return FailedError(what, where=where, why=in_quotes(key), hint=hint)
@@ -55,11 +55,10 @@ def order(item: Listed) -> bytes:
 def in_order(
     batches: Iterator[Sequence[Listed]], run: int = RUN, folder: Path | None = None
 ) -> Iterator[Sequence[Listed]]:
-    """Sort the objects by the bytes of their keys, duplicates included; the output begins when `batches`
-    ended.
+    """Sort the objects by the bytes of their keys, and keep duplicates. All `batches` are read first.
 
-    `run`: objects of one run. `folder`: of the runs; None: the temporary folder. Raises OSError where they
-    cannot be written.
+    A run has `run` objects. Runs are written in `folder`, or the temporary folder if it is None. Raises
+    OSError if they cannot be written.
     """
     with scratch.folder(folder) as runs_in, ExitStack() as stack:
         runs = _Runs(runs_in)
@@ -75,8 +74,8 @@ def in_order(
 
 
 class _Runs:
-    """Sorted runs on disk. FAN runs of a level merge into one of the next: few are open at once, and an
-    object is written once for each level."""
+    """Sorted runs on disk. FAN runs of a level are merged into one run of the next level. So few files are
+    open at once, and an object is written only once for each level."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._made = folder, 0
@@ -141,7 +140,7 @@ class Page(Protocol):
 
     @property
     def empty(self) -> bool:
-        """Whether it names no object."""
+        """Whether the page has no object."""
 
 
 P = TypeVar("P", bound=Page)
@@ -158,8 +157,8 @@ class Objects(NamedTuple):
 
 
 def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) -> Iterator[P]:
-    """Yield the pages from the first (token "") on. `stop` is called at the end, so that nobody waits for a
-    page under way. Raises FailedError for a circle or an endless listing."""
+    """Yield the pages, beginning with the first (token ""). Calls `stop` at the end, so that no thread waits
+    for a page still being fetched. Raises FailedError for a circle or an endless listing."""
     with waits.threads(1, "listing") as pool, waits.interruptible():
         coming = pool.submit(fetch, "")
         try:
@@ -186,8 +185,8 @@ def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) 
 def between(
     batches: Iterator[Sequence[Listed]], after: bytes, upto: bytes | None
 ) -> Iterator[Sequence[Listed]]:
-    """Cut ascending batches to the objects with `after` < key <= `upto` (None: to the end), and read no
-    further. A store may begin anywhere before `after`."""
+    """Yield the objects with `after` < key <= `upto` (None: to the end) of ascending batches, and read no
+    further. The batches may begin anywhere before `after`."""
     for batch in batches:
         if not batch or order(batch[-1]) <= after:
             continue
@@ -209,10 +208,10 @@ def ascending(
     hint: str = STORE_AMISS,
     twice: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Sequence[Listed]]:
-    """Yield the batches in checked order, without empty ones and repeats.
+    """Check the order of the batches, and yield them without empty batches and repeats.
 
     `twice` gets the number of identical repeats. Raises FailedError for keys that do not ascend by their
-    bytes, or repeat with other facts.
+    bytes, and for repeats with another size, version or time.
     """
     last, before = b"", None
     for batch in batches:

@@ -1,5 +1,5 @@
-"""Collects the items of a source with folders that no release can hold: links, special files, unreadable
-files. The listings raise `error` once all is listed."""
+"""Collects the items of a source with folders that no release can contain: links, special files, unreadable
+files. A listing raises `error` after it has listed the whole source."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Remedy(Enum):
 
 
 class RefusedFiles:
-    """Items that the dataset's policies refuse: all are counted, the first SHOWN are named in the error.
+    """Items that the dataset's policies refuse: all are counted, and the error names the first SHOWN.
 
-    Items outside the dataset, by `keep`, are never refused. `keep` gets a folder's key with a slash at its
-    end, and returns False only when nothing below belongs. The root ("") always belongs.
+    `keep` decides which items belong to the dataset; other items are never refused. It gets a folder's key
+    with a slash at its end, and returns False only if nothing below belongs. The root ("") always belongs.
     """
 
     def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
@@ -46,8 +46,8 @@ class RefusedFiles:
         self._remedies: dict[Remedy, None] = {}
 
     def add(self, path: str, why: str, remedy: Remedy) -> None:
-        """Refuse an item, or count it in `left_out` where it is outside the dataset. `path` is relative to
-        the source's root."""
+        """Refuse an item, or count it in `left_out` if it is outside the dataset. `path` is relative to the
+        source's root."""
         if path and self._keep is not None and not self._keep(path):
             self.left_out += 1
             return

@@ -1,9 +1,9 @@
 """Opens the source of a URL with its secrets, and judges version tokens.
 
-A kind's package (`config.source_kinds`) is imported on use: no other store's library is loaded. Only
-`credentials`, and `open_source` without them, touch the environment, files of secrets, and perhaps the
-network or a helper process. A *token* is what a store states of an object's version (an etag, a generation);
-"" if nothing.
+The package of a kind (`config.source_kinds`) is imported on use, so no other store's library is loaded. Only
+`credentials`, and `open_source` without credentials, read the environment and files of secrets, and may use
+the network or a helper process. A *token* is a store's mark of an object's version (an etag, a generation);
+"" if the store states none.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 def pinned(url: str, token: str) -> bool:
-    """Return whether reads can be conditional on this token: a strong etag or a generation, not a date or a
-    weak etag."""
+    """Return whether reads can be conditional on this token. They can if it is a strong etag or a generation,
+    but not if it is a date or a weak etag."""
     return of_url(url).pins and bool(token) and " " not in token and not token.startswith("W/")
 
 
 def may_be_split(url: str, token: str) -> bool:
-    """Return whether ranges read at different times are of one version for sure. Otherwise one request reads
-    the object."""
+    """Return whether ranges read at different times are sure to be of one version. If not, one request has to
+    read the whole object."""
     return pinned(url, token) if of_url(url).pins else bool(token)
 
 
 def same_bytes(url: str, token: str) -> bool:
-    """Return whether an equal token means equal bytes: a folder's (size, times, inode) or a strong etag, not
-    a weak one or a date."""
+    """Return whether an equal token means equal bytes. This holds for a folder's files (size, times, inode)
+    and for strong etags, but not for weak etags or dates."""
     return bool(token) if of_url(url) is FOLDER else pinned(url, token)
 
 
 def _reading(config: SourceConfig) -> SourceKind:
-    """Raises ConfigError for a password or user in the URL; a lone user name is allowed where the protocol
-    takes it (`sftp://user@host`)."""
+    """Return the kind that reads this source. Raises ConfigError for a user or password in the URL, but
+    allows a user name alone if the protocol takes it (`sftp://user@host`)."""
     user, at_sign, _ = config.url.partition("://")[2].partition("/")[0].rpartition("@")
     if scheme(config.url) and at_sign and (":" in user or not of_url(config.url).user):
         raise ConfigError(
@@ -49,10 +49,10 @@ def _reading(config: SourceConfig) -> SourceKind:
 
 
 def credentials(config: SourceConfig) -> object | None:
-    """Resolve the secrets of a source now; picklable; None: it needs none.
+    """Resolve the secrets of a source now, as a picklable object; None if it needs no secrets.
 
-    For the parent process: workers get the result through a pipe, and again by `Source.renew` before
-    temporary ones end (`expires`). Raises ConfigError, PreflightError.
+    The parent process calls this. Workers get the result through a pipe, and new secrets by `Source.renew`
+    before temporary ones end (`expires`). Raises ConfigError, PreflightError.
     """
     if not (module := _reading(config).secrets):
         return None
@@ -61,7 +61,7 @@ def credentials(config: SourceConfig) -> object | None:
 
 
 def expires(secrets: object | None) -> float | None:
-    """Return when credentials end, in seconds since the epoch; None: never, or unknown."""
+    """Return when the credentials end, in seconds since the epoch; None: never, or unknown."""
     end = getattr(secrets, "expires", None)
     return end if isinstance(end, float) else None
 
@@ -73,11 +73,11 @@ def open_source(
     credentials: object | None = None,
     keep: Keep | None = None,
 ) -> Source:
-    """Open the source of a configuration, with `open_source` of its kind's package; nothing is listed or read
+    """Open the source of a configuration, by `open_source` of its kind's package. Nothing is listed or read
     yet.
 
     Workers pass their parent's `credentials`; without them the secrets are resolved here. Raises ConfigError
-    for an unusable URL or option, PreflightError where secrets cannot be resolved.
+    for an unusable URL or option, PreflightError if the secrets cannot be resolved.
     """
     package = import_module(f"penstock.sources.{_reading(config).package}.source")
     source: Source = package.open_source(config, credentials, dataset=dataset, keep=keep)

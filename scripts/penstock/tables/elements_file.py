@@ -24,7 +24,7 @@ _TYPES: Mapping[object, pa.DataType] = {
 
 
 class _Form(NamedTuple):
-    """A form as `tables.Form`, for rows that do not describe files."""
+    """A form like `tables.Form`, for rows that do not describe files."""
 
     kind: str
     schema: pa.Schema

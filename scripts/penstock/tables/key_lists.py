@@ -34,13 +34,13 @@ BATCH = 4096  # rows in one batch
 BLOCK = 1 << 20  # bytes of one read
 LONGEST = 64 << 10  # most bytes between two keys: a file with more is no list of keys
 UNKNOWN = -1  # the size if the list states none
-# canonical name of a column: the field that it fills
+# the field that a column fills, by the column's canonical name
 COLUMNS: Mapping[str, str] = {
     "key": "key", "path": "key", "size": "size", "bytes": "size", "etag": "token", "token": "token",
     "modified": "modified", "lastmodified": "modified", "lastmodifieddate": "modified", "mtime": "modified",
     "version": "version", "versionid": "version", "checksum": "checksum",
 }  # fmt: skip
-# supported checksum: number of its hex digits
+# the number of hex digits of each supported checksum
 _LENGTHS = {
     "crc32": 8, "crc32c": 8, "crc64nvme": 16, "md5": 32, "sha1": 40, "sha256": 64, "sha512": 128,
     "xxh3_128": 32, "xxh64": 16,
@@ -88,7 +88,7 @@ def _kind(path: Path, name: str) -> str:
             return suffix
     with _opened(path) as file:
         start = file.read(BLOCK)
-    # A plain list's first key may be these four letters, too, so the next byte decides.
+    # The first key of a plain list may also be these four letters, so the next byte decides.
     if start.startswith(b"PAR1") and start[4:5] not in (b"", b"\0", b"\n", b"\r"):
         return "parquet"
     return "nul" if b"\0" in start else "lines"

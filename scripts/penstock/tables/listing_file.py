@@ -32,7 +32,7 @@ _DIGEST_BEGINS = b"penstock listing 1\n"
 
 
 class ListingWriter(OnTable):
-    """Takes batches of any size. `close` makes the file appear, complete. Raises as `tables.TableWriter`."""
+    """Takes batches of any size. `close` makes the complete file appear. Raises `TableWriter`'s errors."""
 
     def __init__(self, path: Path) -> None:
         self._table = TableWriter(path, FORM)
@@ -95,7 +95,7 @@ def read_listing(path: Path) -> Iterator[list[Entry]]:
 
 
 def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
-    """Read the columns of `FORM` as stored, in batches. Raises as `read_listing`."""
+    """Read the columns of `FORM` as stored, in batches. Raises the errors of `read_listing`."""
     return read_batches(
         path, FORM, hint=f"if it is damaged, remove {path.parent}: `penstock run` makes it anew"
     )

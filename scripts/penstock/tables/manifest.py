@@ -87,7 +87,7 @@ _SEEN_FORM = Form(table.RECORDS, (*_PLACE, *Record._fields))
 
 class SeenRow(NamedTuple):
     row: int
-    part: int  # number of a giant's part, whose digest, proof and grades `record` has; -1: a whole file
+    part: int  # number of a giant's part, whose digest, proof and grades `record` has; -1 for a whole file
     offset: int  # offset of the part in its object, in bytes; `length` is in bytes, too
     length: int
     record: Record
@@ -187,7 +187,7 @@ def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
 
 
 def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None = None) -> Iterator[Files]:
-    """Read records as columns (`Files`), in batches, only the fields `columns`. Raises as `read_manifest`."""
+    """Read the fields `columns` of records as `Files`, in batches. Raises the errors of `read_manifest`."""
     return map(Files, read_batches(path, FORM, batch=rows, names=columns))
 
 
@@ -212,12 +212,12 @@ def some_paths(path: Path, count: int) -> Iterator[str]:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read columns of a manifest as stored, in batches. Raises as `read_manifest`."""
+    """Read columns of a manifest as stored, in batches. Raises the errors of `read_manifest`."""
     return read_batches(path, FORM, names=names)
 
 
 def with_digests(path: Path, digests: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield path and time (`mtime_ns`) of the records with one of these digests. Raises as
+    """Yield path and time (`mtime_ns`) of the records with one of these digests. Raises the errors of
     `read_manifest`."""
     import pyarrow.compute as pc
 
@@ -229,7 +229,7 @@ def with_digests(path: Path, digests: Iterable[str]) -> Iterator[tuple[str, int]
 
 def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Read the columns `names` of the rows from path `first` to path `last`, and of some neighbouring rows.
-    Other row groups are skipped. Raises as `read_manifest`."""
+    Other row groups are skipped. Raises the errors of `read_manifest`."""
     starts = group_starts(path, FORM, "path")
     groups = [
         index

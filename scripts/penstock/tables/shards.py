@@ -50,7 +50,7 @@ EXPECTED = Form(row_codec.AUDIT_SHARD, Expected._fields)
 
 
 class ShardWriter(OnTable):
-    """Takes rows in order. `close` makes the file appear, complete."""
+    """Takes rows in order. `close` makes the complete file appear."""
 
     def __init__(self, path: Path, index: int, form: Form = FORM) -> None:
         self._table = TableWriter(path, form)
@@ -59,8 +59,8 @@ class ShardWriter(OnTable):
         self._rows = self._files = self._bytes = self._reused = 0
 
     def add(self, rows: Iterable[Entry] | Iterable[Expected], files: int | None = None) -> None:
-        """Add rows in the file's order, in bounded memory. `files`: the number of files counted for these
-        rows; None: the files that end in these rows. Raises NoSpaceError, FailedError."""
+        """Add rows in the file's order, in bounded memory. `files` is the number of files to count for these
+        rows. If it is None, files that end in these rows are counted. Raises NoSpaceError, FailedError."""
         before = self._files
         for batch in as_columns(rows, self._form):
             self.add_columns(batch)
@@ -166,7 +166,7 @@ def giants(path: Path) -> set[str]:
 
 def crossing(path: Path) -> tuple[str, str]:
     """Return the path of the giant that continues from the previous shard, and of the giant that continues
-    into the next; "": none. Raises FailedError."""
+    into the next shard. A path is "" if there is no such giant. Raises FailedError."""
     names = ("path", "part", "offset", "length", "size")
     ends = [
         [batch[name][place].as_py() for name in names]

@@ -330,7 +330,7 @@ def count_of(path: Path) -> int:
 
 
 def group_starts(path: Path, form: ReadForm, name: str) -> list[Any]:
-    """Return a column's first value in each row group. Raises as `read_batches`."""
+    """Return a column's first value in each row group. Raises the errors of `read_batches`."""
     try:
         with opened(path) as table:
             count = table.num_row_groups

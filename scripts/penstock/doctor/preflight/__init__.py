@@ -1,4 +1,4 @@
-"""The checks of preflight, a module for each area.
+"""The checks of preflight, with a module for each area.
 
 Each `check` reports `core.events.CheckResult`s to a `results.Looks`, or raises an error that stops the run.
 """

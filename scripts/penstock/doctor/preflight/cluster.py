@@ -1,5 +1,5 @@
-"""The cluster: what it allows, what a node sees by a job there, and what the probe's job does on that node
-(`cli.commands.visit` calls `answer`, and hands the answer back).
+"""Checks what the cluster allows, and, with a probe job on a node, how that node sees sources and target. In
+that job `cli.commands.visit` calls `answer`, and hands its result back.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def answer(
     bandwidth_folder: Path | None = None,
     mark: str = "",
 ) -> NodeAnswer:
-    """Return this machine's answer. `check` is called before each source, and sources are opened inside
-    `deadline`: what these raise is the source's error. `numbers` are those of the ACL's accounts on the
-    submitting machine, `mark` its file in `bandwidth_folder`."""
+    """Return this machine's answer to the probe. `check` is called before each source, and sources are opened
+    inside `deadline`. An error that these raise counts as the source's. `numbers` are the user and group ids
+    of the ACL's accounts on the submitting machine; `mark` is its file in `bandwidth_folder`."""
     cap_folders = [] if bandwidth_folder is None else [bandwidth_folder]
     answers = Answers([*roots(target), *folders(dataset.sources), *cap_folders])
     with deadline:
@@ -70,7 +70,7 @@ def answer(
 
 
 def host() -> HostSeen:
-    """Describe this machine, as this process may use it."""
+    """Describe the part of this machine that this process may use."""
     system = os.uname()
     return HostSeen(
         name=system.nodename,
@@ -102,10 +102,10 @@ def _source(
 
 
 STEP = "preflight"
-# Seconds without a byte after which a node counts a source as unreachable. The probe job has a minute for
-# all.
+# Seconds without a byte after which a node counts a source as unreachable. The probe job has a minute for all
+# sources.
 VISIT_TIMEOUT = 15.0
-# Environment variables that let this shell open a source, and that do not reach a node.
+# Environment variables that help this shell to open a source, but are not set in jobs on nodes.
 OF_THE_SHELL = frozenset(
     {
         "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
@@ -115,21 +115,22 @@ OF_THE_SHELL = frozenset(
 
 
 class Heard(NamedTuple):
-    node: str  # by the cluster's name; "" where it gives none
+    node: str  # the node's name as the cluster reports it; "" if the cluster reports none
     answer: NodeAnswer
-    owner: OwnerSeen  # of the answer's file, as this machine sees it
+    owner: OwnerSeen  # owner of the file with the answer, as this machine sees it
 
 
 def check_cluster(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
-    """Raise PreflightError or ConfigError for what the cluster, or a node, does not allow."""
+    """Report the cluster's and the nodes' results. Raises PreflightError or ConfigError for a request that
+    the cluster, or a node, does not allow."""
     if answers.silent(*roots(context.config.target)):
-        # Arrays are noted on the target, and a node writes its answer there.
+        # The check needs the target: penstock records arrays there, and a node writes its answer there.
         looks.saw(CheckResult("cluster", "not looked at, since the target does not answer", "note"))
         return
     steps = RUN_IN_ELEMENTS
     met: list[str] = []
     if not context.cluster.abilities.elements_end_with_controller:
-        # Where the cluster does not answer, `cluster.check` below reports that.
+        # If the cluster does not respond, `cluster.check` below reports that.
         with contextlib.suppress(TransientError):
             met = [live.array for live in live_arrays(context, config.name) if not live.elsewhere]
     if met:
@@ -155,7 +156,7 @@ def check_cluster(context: Context, config: DatasetConfig, answers: Answers, loo
 
 
 def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
-    """Yield what nodes must see in `bandwidth.folder`; "" without a folder that answers."""
+    """Yield the name of a file that nodes must see in `bandwidth.folder`; "" without a responsive folder."""
     folder = context.config.bandwidth.folder
     if folder is None or not context.cluster.abilities.has_nodes or answers.silent(folder):
         return contextlib.nullcontext("")
@@ -163,8 +164,8 @@ def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
 
 
 def _start(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
-    """Report when elements would start. `met`: an earlier submission's elements live, so nothing stops the
-    run."""
+    """Report when elements would start. `met`: elements of an earlier submission are still running, so no
+    result stops the run."""
     try:
         results = context.cluster.start_results(steps)
     except (TransientError, FailedError) as error:
@@ -178,12 +179,12 @@ def _start(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -
 
 
 def _talked_to(cluster: Cluster) -> str:
-    """Return `slurm`, and the way where it is not its commands: `slurm by pyslurm 25.11.2`."""
+    """Return `slurm`, or `slurm by pyslurm 25.11.2` if penstock does not use SLURM's commands."""
     return cluster.kind if cluster.way in ("", "commands") else f"{cluster.kind} by {cluster.way}"
 
 
 def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answers, looks: Looks) -> None:
-    """Report a node's answer beside what this machine sees."""
+    """Compare a node's answer with this machine's view, and report the results."""
     target, answer = context.config.target, heard.answer
     node = heard.node or answer.host.name
     local = answers.mount(target.root)
@@ -214,15 +215,15 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
 
 
 def _numbers_differ(heard: Heard) -> bool:
-    """Return whether the node's file has another owner or group by number here."""
+    """Return whether the owner or group of the node's file has another number on this machine."""
     on_node, here = heard.answer.written, heard.owner
     return on_node is not None and (on_node.uid, on_node.gid) != (here.uid, here.gid)
 
 
 def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard]) -> Visit:
-    """Make the command that opens the sources on a node, whose profiles, routes and mounts may differ. It
-    looks for the file `mark` in `bandwidth.folder`. Answers are added to `heard`, with the cluster's names of
-    nodes."""
+    """Return the command that opens the sources on a node, whose profiles, routes and mounts may differ. It
+    also looks for the file `mark` in `bandwidth.folder`. Its reader appends each answer to `heard`, with the
+    node's name as the cluster reports it."""
     root = context.config.target.root
     sources = [replace(source, timeout=min(source.timeout, VISIT_TIMEOUT)) for source in config.sources]
     request = {
@@ -237,7 +238,7 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
         try:
             answer = node_answer.NODE_ANSWER.from_json(written.text.encode(), node)
         except ValueError:
-            return written.text  # not JSON: why the command did not begin there
+            return written.text  # text that is not JSON tells why the command did not start there
         heard.append(Heard(node, answer, owners.owner(written.uid, written.gid)))
         return "\n".join(answer.errors)
 

@@ -1,5 +1,5 @@
-"""A node's view: its answer to the probe beside what this machine sees, and what it says of its cores.
-Elements work on nodes, so the mount there is the one that counts.
+"""Compares a node's answer to the probe with this machine's view, and checks the node's cores. Elements work
+on nodes, so a node's mount decides, and not this machine's.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from penstock.doctor.preflight.results import Looks
 
 
-WITHIN = 3.0  # seconds for lscpu
+WITHIN = 3.0  # seconds that lscpu may take
 
 
 def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCores:
-    """Describe this machine's cores, as far as this account may know them. Never raises."""
+    """Describe this machine's cores, as far as this account may read about them. Never raises."""
     machine = machine_settings.read_topology(sys)
     if not machine.cores:
         machine = machine_settings.from_lscpu(
@@ -49,14 +49,15 @@ def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCo
 def check_cores(
     context: Context, steps: Sequence[str], heard: Mapping[str, NodeCores | None], looks: Looks
 ) -> None:
-    """Report nodes' cores beside the cluster's settings. Raises TransientError and FailedError."""
+    """Compare nodes' cores with the cluster's settings, and report the results. Raises TransientError and
+    FailedError."""
     for node, results in context.cluster.core_results(steps, heard).items():
         looks.saw(*results, what="jobs would run on cores that others need", node=node)
 
 
-# A node's answer to the probe beside what this machine sees. Elements work on nodes: their mount counts.
+# A node's answer to the probe, compared with this machine's view.
 
-# Mount options that name the host or its connection, and differ between machines with the same mount.
+# Beginnings of mount options that describe the host or its connection. They may differ for the same mount.
 OF_ONE_HOST = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "port=", "container_name=")
 
 
@@ -67,13 +68,13 @@ def judged(
     sources: Mapping[str, MountSeen],
     checks_here: Sequence[CheckResult],
 ) -> list[CheckResult]:
-    """Judge a node's answer; `node` is its name. `target`, `sources` (by URL) and `checks_here` are this
-    machine's. Results of the node that equal those are not repeated."""
+    """Judge the answer of this node. `target`, `sources` (by URL) and `checks_here` are this machine's view.
+    Results of the node that are also in `checks_here` are left out."""
     name = printable(node)
     results = mount_results(f"target on {name}", answer.target, target)
     for source in answer.sources:
         if source.error:
-            continue  # an unreadable source stops the run with its own words
+            continue  # the probe job itself reports an unreadable source, which stops the run
         if source.mount is not None:
             results += mount_results(f"source on {name}", source.mount, sources.get(source.url))
         else:
@@ -84,15 +85,15 @@ def judged(
 
 
 def mount_results(about: str, remote: MountSeen, local: MountSeen | None) -> list[CheckResult]:
-    """Compare a node's mount with this machine's at the same path.
+    """Compare a node's mount with this machine's mount at the same path.
 
     | on the node                                        | results                                       |
     |----------------------------------------------------|-----------------------------------------------|
-    | nothing is known of it                             | a note                                        |
-    | any                                                | the mount, ok                                 |
+    | nothing is known about the mount                   | a note                                        |
+    | any other case                                     | the mount, ok                                 |
     | another file system than here                      | and a warning                                 |
-    | the same file system, other options than here      | and a note                                    |
-    | reads cannot be shown to pass its caches, here yes | and a warning, of a folder that is written to |
+    | the same file system, with other options than here | and a note                                    |
+    | reads provably bypass caches here, but not there   | and a warning, of a folder that is written to |
     """
     where = printable(remote.path)
     if remote.error:
@@ -125,7 +126,7 @@ def mount_results(about: str, remote: MountSeen, local: MountSeen | None) -> lis
 
 
 def version_results(about: str, version: str) -> list[CheckResult]:
-    """Stop where a node would run another version of penstock; "" is unknown."""
+    """Return a stop if a node would run another `version` of penstock; "" if its version is unknown."""
     if version in ("", penstock.__version__):
         return []
     state = f"it is of version {printable(version)}, and this one of {penstock.__version__}"
@@ -140,16 +141,16 @@ WHERE_IDS_ARE_MAPPED = (
 
 
 def owner_results(about: str, on_node: OwnerSeen, local: OwnerSeen) -> list[CheckResult]:
-    """Compare owner and group of a file that a node made for this account, as seen there and here.
+    """Compare the owner and group of a file that a node made for this account, as seen there and here.
 
-    A name is "" where a machine has none.
+    A name is "" if the machine has no name for the number.
 
     | number      | name                          | results                                            |
     |-------------|-------------------------------|----------------------------------------------------|
-    | the same    | the same, or one is not known | ok                                                 |
-    | the same    | another                       | a warning: one number, two accounts                |
-    | another     | the same                      | a note: id-mapped, names are compared              |
-    | another     | another, or one is not known  | a warning: id-mapped, and names cannot be compared |
+    | the same    | the same, or a name is ""     | ok                                                 |
+    | the same    | different                     | a warning: one number, two accounts                |
+    | different   | the same                      | a note: id-mapped, names are compared              |
+    | different   | different, or a name is ""    | a warning: id-mapped, and names cannot be compared |
     """
     results = []
     pairs = (
@@ -195,7 +196,7 @@ def _options(mount: MountSeen) -> set[str]:
 
 
 def _handed_on(name: str, row: Mapping[str, str]) -> CheckResult:
-    """Pass on a result of the node's own checks. An unknown verdict becomes a note."""
+    """Return the result of a check that ran on the node. An unknown verdict becomes a note."""
     verdict: Verdict = next((word for word in VERDICTS if word == row.get("verdict")), "note")
     return CheckResult(
         about=printable(f"{row.get('about', '')} on {name}"),

@@ -1,5 +1,5 @@
-"""Who will be able to read what is published: by its modes, its group, the folders above, and its ACL, whose
-users and groups are to be known on this machine and on nodes.
+"""Finds out who will be able to read the published data. Its modes, group and ACL, and the folders above it,
+decide that. An ACL's users and groups must be known on this machine and on nodes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 def check_acl(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> None:
-    """Read an ACL; plan's probe sets one. Raises PreflightError for a user or group unknown here, ConfigError
-    for an unusable pattern of `permissions.modes`."""
+    """Check ACLs by reading an ACL; only the probe of plan sets an ACL. Raises PreflightError for a user or
+    group unknown here, and ConfigError for an unusable pattern in `permissions.modes`."""
     rules = modes.access_rules(config.permissions)
     if not rules.has_acl or answers.silent(layout.root):
         return
@@ -55,20 +55,20 @@ def check_acl(
 
 
 def acl_key(config: DatasetConfig) -> str:
-    """Return the configuration's key, for errors."""
+    """Return the key of the ACL in the configuration, for errors."""
     return f"datasets.{config.name}.permissions.acl"
 
 
 def _acl_folder(root: Path) -> Path:
-    """Return what is read: the first run may make the root."""
+    """Return the folder whose ACL is read: the root, or its parent if the root is still missing."""
     return root if root.exists() else root.parent
 
 
 def known_accounts(
     config: DatasetConfig, target: TargetConfig, answers: Answers, numbers: Sequence[int | None] = ()
 ) -> AclsSeen | None:
-    """Return what this machine sees, for a node's answer; None without a configured ACL. `numbers` as of
-    `acl_entries`."""
+    """Return this machine's view of ACLs, for a node's answer; None if no ACL is configured. `numbers` are
+    those of `acl_entries`."""
     if not config.permissions.acl:
         return None
     named = acl_entries(config.permissions.acl, numbers)
@@ -83,7 +83,7 @@ def known_accounts(
 
 
 def acl_entries(texts: Sequence[str], numbers: Sequence[int | None] = ()) -> tuple[AclEntrySeen, ...]:
-    """Return the users and groups of an ACL as this machine knows them. `numbers` are theirs on the
+    """Return the users and groups of an ACL as this machine knows them. `numbers` are their ids on the
     submitting machine; () on that machine itself."""
     entries = []
     for place, text in enumerate(texts):
@@ -102,13 +102,13 @@ def _number(tag: int, who: str) -> int | None:
 def judged_acl(
     node: str, config: DatasetConfig, target: TargetConfig, answer: NodeAnswer
 ) -> list[CheckResult]:
-    """Judge a node's answer.
+    """Judge a node's answer about ACLs.
 
     | an ACL is configured | the node's answer                       | verdict                 |
     |----------------------|-----------------------------------------|-------------------------|
-    | no                   | any                                     | nothing                 |
-    | yes                  | could not read one, and says why        | a note                  |
-    | yes                  | there are no POSIX ACLs, and says why   | a stop, as for a target |
+    | no                   | any                                     | no result               |
+    | yes                  | it could not read an ACL, with a reason | a note                  |
+    | yes                  | there are no POSIX ACLs, with a reason  | a stop, as for a target |
     | yes                  | an ACL can be read                      | ok                      |
     """
     acls = answer.acls
@@ -130,17 +130,18 @@ def entry_results(
 ) -> list[CheckResult]:
     """Compare the ACL's users and groups on a node with those here.
 
-    Elements set ACLs by their node's numbers, the permissions step by its machine's. `mapped`: numbers of one
-    file differ between the machines, or one of them reports a mapping.
+    Elements set ACLs with the numbers that their node has for the names, and the permissions step with those
+    of its own machine. `mapped`: the owner or group of a file has different numbers on the two machines, or a
+    machine reports a mapping.
 
     | number there | who has this machine's number there | mapped | verdict                              |
     |--------------|-------------------------------------|--------|--------------------------------------|
-    | none         | any                                 | any    | a stop: elements there end           |
+    | none         | any                                 | any    | a stop: elements there fail          |
     | another      | any                                 | yes    | a note: id-mapped                    |
-    | another      | another than the ACL names          | no     | a stop: that account gets the rights |
+    | another      | an account that is not in the ACL   | no     | a stop: that account gets the rights |
     | another      | nobody, as far as is known          | no     | a warning: the ACL gives no rights   |
-    | the same     | another name than here              | any    | a warning: one number, two accounts  |
-    | the same     | the same name, or one has none      | any    | nothing                              |
+    | same as here | a name that differs from that here  | any    | a warning: one number, two accounts  |
+    | same as here | same name, or no name here or there | any    | no result                            |
     """
     about, by_entry = f"ACL on {printable(node)}", {row.entry: row for row in on_node}
     results = []
@@ -182,16 +183,16 @@ _WRITES = 0o222
 
 
 class Way(NamedTuple):
-    """What decides beside `permissions`."""
+    """The facts that decide who can read, besides `permissions`."""
 
     owner: str
-    group: str  # its name, else its number
-    others: bool | None  # whether the group has another account than the owner; None: not known
-    closed: str = ""  # a folder above the data, with its mode, that lets only its owner in; "": none
+    group: str  # the group's name, or its number if it has no name
+    others: bool | None  # whether the group has members other than the owner; None if not known
+    closed: str = ""  # the folder above the data, with its mode, that only its owner may enter, or ""
 
 
 def check_readers(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
-    """Raise PreflightError for a group to which this account may not give files."""
+    """Report who will be able to read. Raises PreflightError if files cannot get the configured group."""
     policy = config.permissions
     gid = group_id(policy)
     mine = {os.getegid(), *os.getgroups()}
@@ -209,8 +210,8 @@ def check_readers(config: DatasetConfig, layout: DatasetLayout, answers: Answers
 
 
 def of_folder(policy: PermissionsConfig, folder: Path, gid: int | None) -> CheckResult:
-    """Judge what is published in this folder, which may be missing. `gid` is the configured group; None: the
-    file system's."""
+    """Say who will be able to read data in this folder, which may be missing. `gid` is the configured group,
+    or None if the file system chooses the group."""
     try:
         return judged(policy, _way(folder, gid))
     except OSError as error:
@@ -224,13 +225,13 @@ def _way(folder: Path, gid: int | None) -> Way:
 
 
 def judged(policy: PermissionsConfig, way: Way) -> CheckResult:
-    """Say who reads:
+    """Say who will be able to read:
 
     | the modes let read | a folder above is closed | others in the group | ACL | who reads, verdict       |
     |--------------------|--------------------------|---------------------|-----|--------------------------|
     | any                | yes                      | any                 | any | the owner alone, warning |
     | everybody          | no                       | any                 | any | everybody, ok            |
-    | any                | no                       | any                 | yes | whom it names, too, ok   |
+    | any                | no                       | any                 | yes | ACL's accounts, too; ok  |
     | the group          | no                       | yes, or not known   | no  | the group, ok            |
     | the group          | no                       | no                  | no  | the owner alone, warning |
     | the owner          | no                       | any                 | no  | the owner alone, warning |
@@ -258,7 +259,7 @@ def judged(policy: PermissionsConfig, way: Way) -> CheckResult:
 
 
 def writable(policy: PermissionsConfig) -> list[CheckResult]:
-    """Warn of modes by which published data can be changed."""
+    """Warn of modes that allow published data to be changed."""
     modes = [("file_mode", _file_mode(policy)), ("dir_mode", _dir_mode(policy))]
     for rule in policy.modes:
         modes += [(f"modes {rule.match}", mode) for mode in (rule.file, rule.dir) if mode is not None]
@@ -282,16 +283,16 @@ def _dir_mode(policy: PermissionsConfig) -> int:
 
 
 def _lets_read(policy: PermissionsConfig, whom: int) -> bool:
-    """`whom`: the bits of everybody (0o7) or the group (0o70)."""
+    """Return whether the modes let everybody (`whom` 0o7), or the group (0o70), read."""
     return bool(_file_mode(policy) & 0o444 & whom) and _dir_mode(policy) & 0o555 & whom == 0o555 & whom
 
 
 def _closed(folder: Path) -> str:
-    """Return the outermost closed folder."""
+    """Return the outermost folder that only its owner may enter, with its mode, or ""."""
     real = type(folder)(os.path.realpath(folder))
     for above in (*reversed(real.parents), real):
         mode = stat.S_IMODE(above.stat().st_mode)
-        # With an ACL the group's bits are its mask, which shows whom it lets in.
+        # If a folder has an ACL, the group's bits are the mask, which covers all whom the ACL lets in.
         if not mode & 0o011:
             return f"{above} (mode {mode:04o})"
     return ""

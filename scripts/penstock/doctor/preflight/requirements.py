@@ -1,5 +1,5 @@
-"""What the configuration names beside the target: sources and the evidence that is asked of them, the key for
-signatures, the folder of a link's cap, what the site's file binds, and Python's libraries.
+"""Checks what a run needs besides the target. It needs the sources and the evidence that they must give, the
+signing key, the folder for the bandwidth cap, and Python libraries. Also shows the site's bounds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 
 
 def check_libraries(looks: Looks) -> None:
-    """Raise PreflightError where libraries are missing."""
+    """Raise PreflightError if libraries are missing."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise PreflightError(
@@ -57,12 +57,12 @@ PROBE = b"penstock preflight\n"
 
 
 def check_signing_key(layout: DatasetLayout, looks: Looks) -> None:
-    """Try the key, where signatures are configured. Raises PreflightError.
+    """Try the key, if signatures are configured. Raises PreflightError.
 
     | `sign_with` | the key                                    | verdict |
     |-------------|--------------------------------------------|---------|
     | no          |                                            | a note  |
-    | yes         | cannot sign, or by none of `signers`       | stop    |
+    | yes         | cannot sign, or is not among `signers`     | stop    |
     | yes         | signs                                      | ok      |
     """
     signing = layout.signing
@@ -80,8 +80,8 @@ def check_signing_key(layout: DatasetLayout, looks: Looks) -> None:
 
 
 def site_rows(site: Site) -> Iterator[CheckResult]:
-    """Yield each key with value and line. Warns of a folder missing on this machine, and of an unknown
-    account: what that account stages opens no gate."""
+    """Yield each key with its value and line. Warns of a folder that is missing on this machine, and of an
+    unknown account, since gates do not open for data that it stages."""
     target, bandwidth = site.bounds.target, site.bounds.bandwidth
     folders: dict[str, tuple[Path, ...]] = {
         "target.roots": target.roots,
@@ -103,16 +103,16 @@ def site_rows(site: Site) -> Iterator[CheckResult]:
                     yield CheckResult(name, state, "warning", mend=f"correct line {line}, or give its number")
 
 
-# The sources: each is opened here, and reached by a request that only reads.
+# Checks of sources. They open each source on this machine, and send it a request that only reads.
 #
-# Inventories and lists of keys are fetched into a temporary folder, which is removed.
+# They fetch inventories and lists of keys into a temporary folder, which they remove.
 
 
 def check_sources(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> None:
-    """Raise ConfigError or PreflightError for sources that cannot be opened together; report what is wrong
-    with single ones."""
+    """Raise ConfigError or PreflightError if the sources cannot be opened together. Report problems of single
+    sources as results."""
     Filter(config.include, config.exclude)
     opened = open_sources(config)
     ordered(config, opened)
@@ -133,7 +133,7 @@ def check_sources(
 def check_evidence(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> None:
-    """Raise PreflightError for required proofs that are impossible here."""
+    """Raise PreflightError if `verify` requires evidence that the sources or the target cannot give."""
     verify = context.config.verify
     silent = [source.url for source in config.sources if not of_url(source.url).states_checksums]
     if verify.source_checksum == "require" and silent and not config.checksums:
@@ -155,8 +155,8 @@ def check_evidence(
 
 
 def check_grade(context: Context, kind: str, where: str = "") -> None:
-    """Raise PreflightError where a target of this kind cannot reach `verify.minimum_grade`. `where` begins
-    the message for a node's view: `on the node n1, `."""
+    """Raise PreflightError if a target of this kind cannot reach `verify.minimum_grade`. `where` begins the
+    message if a node sees that kind: `on the node n1, `."""
     verify = context.config.verify
     why = beyond(verify, kind=kind, alone=not context.cluster.abilities.has_nodes)
     if why:
@@ -169,7 +169,7 @@ def check_grade(context: Context, kind: str, where: str = "") -> None:
 
 
 def check_bandwidth(context: Context, answers: Answers, looks: Looks) -> None:
-    """Raise PreflightError for a folder that cannot be read or written."""
+    """Raise PreflightError if the bandwidth folder cannot be read or written."""
     config = context.config.bandwidth
     if config.folder is None:
         return
@@ -183,15 +183,15 @@ def check_bandwidth(context: Context, answers: Answers, looks: Looks) -> None:
 
 
 def judged_bandwidth(config: BandwidthConfig, overview: Overview) -> list[CheckResult]:
-    """Judge the cap file beside `bandwidth.link`:
+    """Judge the cap file together with `bandwidth.link`:
 
     | the cap file                     | `bandwidth.link` | result                          |
     |----------------------------------|------------------|---------------------------------|
-    | is not the administrator's alone,|                  | stop, with what to do           |
+    | is not the administrator's alone,| any              | stop, with what to do           |
     | or makes no sense                |                  |                                 |
-    | says a rate, or there is none    | given            | ok, with the lower one          |
-    | says a rate                      | not given        | ok                              |
-    | says none, or there is none      | not given        | warning: nothing bounds the link|
+    | has a rate, or does not exist    | set              | ok, with the lower rate         |
+    | has a rate                       | not set          | ok                              |
+    | has no rate, or does not exist   | not set          | warning: nothing bounds the link|
     """
     if overview.wrong:
         wanted = "a cap of the administrator's alone"
@@ -209,8 +209,7 @@ def judged_bandwidth(config: BandwidthConfig, overview: Overview) -> list[CheckR
 
 
 def seen_here(folder: Path, mark: str, answers: Answers) -> BandwidthFolderSeen:
-    """Return what this node sees of the folder; `mark` is the submitting machine's (`folder.marked`), or
-    ""."""
+    """Return this node's view of the folder. `mark` is the submitting machine's file there, or ""."""
     path = str(folder)
     try:
         answers.require(folder, "the bandwidth folder")
@@ -225,17 +224,17 @@ def seen_here(folder: Path, mark: str, answers: Answers) -> BandwidthFolderSeen:
 def on_node(node: str, folder: BandwidthFolderSeen) -> list[CheckResult]:
     """Judge a node's view of the folder.
 
-    An element that cannot use it fails before its first byte. One that sees another folder at that path would
-    share a cap of its own.
+    An element that cannot use the folder fails before its first byte. An element that sees another folder at
+    that path would not share the other elements' cap.
 
     | on the node                                             | result |
     |---------------------------------------------------------|--------|
-    | the folder is not there, does not answer, or `holders`  |        |
-    | in it cannot be listed and written by this account      | stop   |
+    | the folder is missing or unresponsive, or this account  |        |
+    | cannot list and write its folder `holders`              | stop   |
     | another folder is at that path                          | stop   |
-    | the cap file is not believed: of another account there  | stop   |
-    | not known whether it is the same one                    | note   |
-    | the folder that this machine sees                       | ok     |
+    | the cap file has another owner, and is not trusted      | stop   |
+    | not known whether the folder is that of this machine    | note   |
+    | the folder is that of this machine                      | ok     |
     """
     about, where = f"bandwidth folder on {printable(node)}", printable(folder.path)
     mount = "mount the file system that holds it on each node, at the path that it has here"

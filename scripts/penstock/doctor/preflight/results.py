@@ -1,5 +1,5 @@
-"""What one preflight saw: the results of all checks and the errors among them, and what the file systems of
-folders answer to this machine, each within a deadline.
+"""Collects the results and errors of all checks of a preflight. Also asks the file systems of its folders for
+their facts, within a deadline, so that an unresponsive file system blocks no check.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """The facts of folders, all asked at once. Make no further call on a silent folder."""
+    """Facts about folders, whose file systems are all asked at once. A folder is silent if its file system is
+    unresponsive; make no further call on it."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._facts = watched_facts(list(folders))
 
     def silent(self, *folders: Path | None) -> bool:
-        """Return whether one of these folders did not answer."""
+        """Return whether any of these folders is unresponsive."""
         return any(isinstance(self._facts.get(path), SilentFolder) for path in folders if path is not None)
 
     def require(self, path: Path, what: str) -> None:
-        """Raise PreflightError where the folder is silent, TargetAwayError for `TARGET`. `what` names it for
-        people."""
+        """If the folder is unresponsive, raise PreflightError, or TargetAwayError if `what` is `TARGET`.
+        `what` describes the folder in the message."""
         answer = self._facts[path]
         if isinstance(answer, SilentFolder):
             raise answer.error(what, TargetAwayError if what == TARGET else PreflightError)
 
     def facts(self, path: Path, what: str) -> StorageFacts:
-        """Return a folder's facts. Raises as `require`, and the OSError of a folder that cannot be
+        """Return a folder's facts. Raises the errors of `require`, or an OSError if the folder cannot be
         examined."""
         self.require(path, what)
         answer = self._facts[path]
@@ -62,7 +63,7 @@ class Answers:
         return answer
 
     def mount(self, path: Path) -> MountSeen:
-        """Return the facts for documents; `error` tells why there are none."""
+        """Return the facts in the form for documents, or their `error` if the folder has no facts."""
         answer = self._facts[path]
         if isinstance(answer, SilentFolder):
             return MountSeen(str(path), error=f"no answer within {answer.seconds:.0f} s")
@@ -91,7 +92,7 @@ def cap_folders(bandwidth: BandwidthConfig) -> list[Path]:
 
 
 def folders(sources: Sequence[SourceConfig]) -> list[Path]:
-    """List the sources that are folders. An impossible URL is reported where sources are opened."""
+    """List the sources that are folders. Invalid URLs are skipped; opening the sources reports them."""
     folders = []
     for source in sources:
         with contextlib.suppress(ConfigError):
@@ -101,21 +102,21 @@ def folders(sources: Sequence[SourceConfig]) -> list[Path]:
 
 
 class Looks:
-    """Collects results. A check stops the run by a PenstockError inside `at`, or by a result with verdict
-    `stop`. Both give a row and an error with the same words."""
+    """Collects results. A check stops the run with a PenstockError inside `at`, or with a result whose
+    verdict is `stop`. In both cases the report gets a row, and the run an error with the same words."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._results: list[CheckResult] = []
         self._errors: list[PenstockError] = []
         self._nodes: list[NodeAnswer] = []
-        # what stops the run on nodes (`PreflightError`'s arguments): their names
+        # names of nodes, by the error that stops the run on them (`PreflightError`'s arguments)
         self._on_nodes: dict[tuple[str, str, str, str], list[str]] = {}
 
     @contextlib.contextmanager
     def at(self, about: str) -> Iterator[None]:
-        """Run a check inside: a PenstockError becomes a row, unless an earlier check raised the same. Raises
-        InterruptedRunError after a signal."""
+        """Context for a check. A PenstockError raised in it becomes a row, unless an earlier check raised the
+        same error. Raises InterruptedRunError after a signal."""
         self._context.stop.check()
         try:
             yield
@@ -127,16 +128,16 @@ class Looks:
             self._errors.append(error)
 
     def gone(self, error: PenstockError, *results: CheckResult) -> None:
-        """Add results of a target whose servers are away, with one error for all."""
+        """Add the results for a target with unreachable servers, and the error that covers them all."""
         self._results += results
         self._errors.append(error)
 
     def saw(
         self, *results: CheckResult, what: str = "this is not in order", where: str = "", node: str = ""
     ) -> None:
-        """Add results, and one error for those that stop the run. `what` and `where` begin the error. `node`:
-        where it is so; the results' `about` ends with it (`ACL on n1`). Nodes stopped alike share an error.
-        """
+        """Add results, and a single error for those that stop the run, which begins with `what` and `where`.
+        `node` is the node concerned, with which each `about` ends (`ACL on n1`). Nodes with equal problems
+        share an error."""
         self._results += results
         stops = _of(results, "stop")
         if not stops:
@@ -150,11 +151,11 @@ class Looks:
             self._errors.append(PreflightError(what, where=where, why=why, hint=hint))
 
     def heard(self, answer: NodeAnswer) -> None:
-        """Keep a node's answer for the document."""
+        """Add a node's answer to the document."""
         self._nodes.append(answer)
 
     def document(self, dataset: str) -> PreflightResult:
-        """Return all results, as the step's receipt has them."""
+        """Return all results in the form of the step's receipt."""
         return {
             "dataset": dataset,
             "checked": [sentence(result) for result in _of(self._results, "ok", "note")],
@@ -164,8 +165,8 @@ class Looks:
         }
 
     def error(self) -> PenstockError | None:
-        """Return the error that ends the step, or None. Several become one PreflightError with all of them,
-        and their exit status where they agree."""
+        """Return the error that ends the step, or None. Several errors are joined into a PreflightError,
+        which has their exit status if it is the same for all."""
         errors = list({str(error): error for error in [*self._errors, *self._errors_on_nodes()]}.values())
         if len(errors) < 2:
             return errors[0] if errors else None
@@ -186,7 +187,7 @@ def _of(results: Iterable[CheckResult], *verdicts: str) -> list[CheckResult]:
 
 
 def _stopped(about: str, error: PenstockError) -> CheckResult:
-    """Make the row of an error: its message, and its hint as what to do."""
+    """Make the row for an error, from its message and its hint."""
     text = str(error).removesuffix(f"\n  {error.hint}") if error.hint else str(error)
     message = " ".join(line.strip() for line in text.splitlines())
     return CheckResult(about, printable(message), "stop", mend=printable(error.hint))

@@ -1,5 +1,5 @@
-"""The target: its folders, file system, room and lock, what its mount and those of sources that are folders
-say, quotas of the owner, and what the vendor's client and commands say.
+"""Checks the target: its folders, file system, free space and lock, its mount, the owner's quotas, and its
+servers. The vendor's client and commands report on servers. Also checks the mounts of sources.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 def check_mounts(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
-    """Report all mounts of folders that answer."""
+    """Report on the mounts of all responsive folders."""
     looks.saw(*mount_checks(context.config.target, config, answers), what="a mount is not in order")
 
 
 def mount_checks(target: TargetConfig, config: DatasetConfig, answers: Answers) -> list[CheckResult]:
-    """Return each result once, for folders that answer."""
+    """Return the results for the mounts of all responsive folders, without repetitions."""
     results = []
     if not answers.silent(target.root):
         results += check_mount(target.root)
@@ -53,7 +53,7 @@ def mount_checks(target: TargetConfig, config: DatasetConfig, answers: Answers) 
 
 
 def check_quotas(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
-    """Check the quotas of a target that answers. Raises PreflightError for an unknown group."""
+    """Check the quotas of a responsive target. Raises PreflightError for an unknown group."""
     if answers.silent(layout.root):
         return
     gid = modes.group_id(config.permissions)
@@ -64,14 +64,14 @@ def check_quotas(config: DatasetConfig, layout: DatasetLayout, answers: Answers,
     looks.saw(*checks, what="the target is not in order", where=str(layout.root))
 
 
-# What the file system's client and its vendor's commands say of the target.
+# Checks of the target's servers, with the file system's client and its vendor's commands.
 #
-# They are asked before any check that makes a file there: with a server away, such a call waits for minutes.
+# They come before any check that makes a file, because that call would wait for minutes for a missing server.
 
 
 def check_servers(layout: DatasetLayout, looks: Looks) -> tuple[StoreStatus | None, bool]:
-    """Return what the target's client shows of servers in /proc (or None), and whether none is away. Makes no
-    call on the mount."""
+    """Return the state of servers that the target's client shows in /proc, or None, and whether all servers
+    are reachable. Makes no call on the mount."""
     shown, away = servers.servers_away(layout.root)
     if away:
         looks.gone(servers.away_error(layout.root, away), *away)
@@ -86,8 +86,8 @@ def check_vendor(
     looks: Looks,
     shown: StoreStatus | None,
 ) -> bool:
-    """Return whether the target's servers are in order, beside what its client has `shown`; else no file may
-    be made there. Of a silent target, only servers that the vendor's commands do not reach are reported.
+    """Return whether the target's servers are in order; if not, make no file there. `shown` is the result of
+    `check_servers`. For an unresponsive target, report only servers that the vendor's commands do not reach.
     Raises PreflightError for an unknown group."""
     if answers.silent(layout.root):
         away = servers.unreached_servers(layout.root)
@@ -112,8 +112,8 @@ def check_vendor(
 def check_target(
     context: Context, layout: DatasetLayout, answers: Answers, looks: Looks, before: Path | None
 ) -> None:
-    """Raise PreflightError or NoSpaceError for an unusable target. `before`: a file by which the dataset was
-    published there."""
+    """Raise PreflightError or NoSpaceError for an unusable target. `before` is a receipt which shows that the
+    dataset was published there."""
     for root in roots(context.config.target):
         answers.require(root, "the target")
     if before is not None:
@@ -152,8 +152,8 @@ def check_target(
 
 
 def _require_content(layout: DatasetLayout, before: Path) -> None:
-    """Raise PreflightError where the root is missing or empty: below an unmounted mount point a run would
-    begin a second tree."""
+    """Raise PreflightError if the root is missing or empty. If its file system is not mounted, a run would
+    begin a second tree below the mount point."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(layout.root) as entries:
         if next(entries, None) is not None:
             return
@@ -168,20 +168,20 @@ def _require_content(layout: DatasetLayout, before: Path) -> None:
 
 
 def described(root: Path, store: StorageFacts) -> str:
-    """Describe the target: `ext4 on /, 42 GiB free`; a missing root by the nearest folder above. An unmounted
-    file system shows by its mount."""
+    """Describe the target: `ext4 on /, 42 GiB free`. For a missing root, describe the nearest folder above.
+    The mount point shows if the target's file system is not mounted."""
     prefix = "" if os.path.lexists(root) else "not there yet, "
     return prefix + printable(f"{store.kind} on {store.mount_point}, {human.size(store.free_bytes)} free")
 
 
 def judged(root: Path, store: StorageFacts, keep: int) -> list[CheckResult]:
-    """Judge caches and root:
+    """Judge the root, and whether reads bypass caches:
 
-    | a read passes this machine's caches | the root | results                      |
-    |-------------------------------------|----------|------------------------------|
-    | any                                 | missing  | the target, a note           |
-    | it can be shown to                  | there    | the target, ok               |
-    | it cannot                           | any      | the target, and a warning    |
+    | reads provably bypass this machine's caches | the root | results                   |
+    |---------------------------------------------|----------|---------------------------|
+    | any                                         | missing  | the target, a note        |
+    | yes                                         | exists   | the target, ok            |
+    | no                                          | any      | the target, and a warning |
     """
     where, exists = printable(str(root)), os.path.lexists(root)
     results = [
@@ -208,7 +208,7 @@ def judged(root: Path, store: StorageFacts, keep: int) -> list[CheckResult]:
 
 
 def _owner(root: Path) -> int:
-    """Return a root's owner; for a missing root the account that will make it."""
+    """Return the root's owner, or this account if it will make the missing root."""
     try:
         return root.stat().st_uid
     except FileNotFoundError:
@@ -216,14 +216,14 @@ def _owner(root: Path) -> int:
 
 
 def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResult]:
-    """Warn where gates would not accept what this account stages.
+    """Warn if gates would not accept data that this account stages.
 
-    | target.owners     | the account            | result                                              |
-    |-------------------|------------------------|-----------------------------------------------------|
-    | name it           |                        | nothing                                             |
-    | name others alone |                        | a warning                                           |
-    | are not set       | owns the root          | nothing                                             |
-    | are not set       | does not own the root  | a warning: gates open to this account and no other  |
+    | target.owners        | the account            | result                                           |
+    |----------------------|------------------------|--------------------------------------------------|
+    | include the account  | any                    | no result                                        |
+    | include only others  | any                    | a warning                                        |
+    | are not set          | owns the root          | no result                                        |
+    | are not set          | does not own the root  | a warning: gates open only to this account       |
     """
     if not owners and uid != root_owner:
         state = f"target.owners are not set, and {access.in_words([str(root_owner)])} owns the root"
@@ -245,11 +245,11 @@ def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResul
 def account(uid: int, *, as_root: bool) -> list[CheckResult]:
     """Judge the account:
 
-    | the account | `--as-root` | result                             |
-    |-------------|-------------|------------------------------------|
-    | root        | no          | stop: the other commands refuse it |
-    | root        | yes         | warning                            |
-    | another     |             | nothing                            |
+    | the account | `--as-root` | result                               |
+    |-------------|-------------|--------------------------------------|
+    | root        | no          | stop: the other commands reject root |
+    | root        | yes         | warning                              |
+    | not root    | any         | no result                            |
     """
     if uid != 0:
         return []

@@ -1,1 +1,1 @@
-"""`penstock selftest`: what a file system does, measured on a real mount in minutes."""
+"""`penstock selftest`: measures the behaviour of a file system, on a real mount and within minutes."""

@@ -1,5 +1,5 @@
-"""Parts of a selftest that interrupt: a process that writes as copy does is killed, and the folder's quota is
-filled and made free again.
+"""Parts of a selftest with interruptions: they kill a process that writes as copy does, and fill the folder's
+quota and free it again.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from penstock.doctor.selftest.measurements import Budget
 
 
-# Part of a selftest, with --fill-quota only: fills the folder's quota, and frees it again.
+# A part of a selftest, only with --fill-quota: it fills the folder's quota, and frees it again.
 #
-# It finds out which call reports the full quota: a write-back cache learns of it late, by fsync or close.
-# What was synced without an error before must be whole.
+# It finds out which call reports the full quota. With a write-back cache, a late call reports it: fsync or
+# close. Files that were synced before without an error must be whole.
 
 ABOUT = "a quota that is full"
 MIB = 1 << 20
 FILE = 16 * MIB
-BEYOND = 32 * MIB  # bytes beyond the free ones after which a quota counts as not enforced
-FREE_WITHIN = 30.0  # seconds within which removed files must free room
+BEYOND = 32 * MIB  # bytes written beyond the free space after which the quota counts as not enforced
+FREE_WITHIN = 30.0  # seconds within which space must be free after files are removed
 FULL = {errno.EDQUOT: "EDQUOT", errno.ENOSPC: "ENOSPC"}
 
 
 class WritesEnd(NamedTuple):
-    """How a file's writes ended; "" where all calls succeeded."""
+    """The first call that failed as a file was written, and its error; "" if all calls succeeded."""
 
     call: str = ""
     error: str = ""
 
 
 def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
-    """Fill the quota of `place`, which has `free` bytes left, compare what was synced, and remove it all.
-    Writes nothing where that is more than a selftest may write."""
+    """Fill the quota of `place`, which has `free` bytes left, compare the synced files, and remove all files.
+    Writes nothing if that takes more bytes than a selftest may write."""
     if free + BEYOND > budget.room:
         state = (
             f"not filled: {human.size(free)} are free, and a selftest writes {human.size(budget.room)} more"
@@ -77,7 +77,7 @@ def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _write(path: Path, block: bytes, budget: Budget) -> tuple[int, WritesEnd]:
-    """Write, sync and close a file of FILE bytes; return its size, and the call that failed first."""
+    """Write, sync and close a file with FILE bytes. Return its size, and the call that failed first."""
     size, call, error = 0, "", ""
     budget.spend(4, files=1)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -104,7 +104,7 @@ def _name(error: OSError) -> str:
 
 
 def _same(path: Path, block: bytes) -> bool:
-    """Return whether a file holds FILE bytes as they were written."""
+    """Return whether a file contains exactly the FILE bytes that `_write` wrote."""
     with contextlib.suppress(OSError), path.open("rb", buffering=0) as stream:
         for _ in range(FILE // MIB):
             if _exactly(stream.fileno()) != block:
@@ -126,9 +126,9 @@ def _judged(written: int, free: int, ended: WritesEnd, synced: int, wrong: list[
     | files that were synced without an error | the first error              | verdict |
     |-----------------------------------------|------------------------------|---------|
     | not whole                               | any                          | stop    |
-    | whole                                   | none, beyond what was free   | warning |
+    | whole                                   | none, beyond the free space  | warning |
     | whole                                   | EDQUOT or ENOSPC             | ok      |
-    | whole                                   | another                      | stop    |
+    | whole                                   | any other error              | stop    |
     """
     if wrong:
         state = (
@@ -146,7 +146,7 @@ def _judged(written: int, free: int, ended: WritesEnd, synced: int, wrong: list[
 
 
 def _free_again(folder: Path, block: bytes, budget: Budget) -> CheckResult:
-    """Measure how long after the removal a file can be written again."""
+    """Measure how long it takes, after the files are removed, until a file can be written again."""
     about, began, tries = "room after what filled it was removed", time.monotonic(), 0
     while (seconds := time.monotonic() - began) < FREE_WITHIN:
         tries += 1
@@ -159,7 +159,7 @@ def _free_again(folder: Path, block: bytes, budget: Budget) -> CheckResult:
 
 
 ROUNDS = 3
-MOST = 60  # most files of a writer; it is killed before
+MOST = 60  # most files of a writer; it is killed before it has written them all
 PIECE = 64 << 10
 PIECES = 8
 PACE = 0.02  # seconds between two operations of the writer: 50 a second
@@ -167,13 +167,13 @@ STARTS_WITHIN = 60.0
 
 
 def content(number: int) -> bytes:
-    """Return the bytes of file `number`: from 1 byte to PIECES pieces."""
-    made = random.Random(number)  # noqa: S311 (the same bytes again, no secret)
+    """Return the content of file `number`, of 1 byte up to PIECES pieces."""
+    made = random.Random(number)  # noqa: S311 (bytes that are equal each time, no secret)
     return made.randbytes(made.choice((1, 4096, PIECE, 3 * PIECE + 1, PIECES * PIECE)))
 
 
 def write(data: Path) -> None:
-    """Write numbered files by the writer that copy uses, slowly, until killed."""
+    """Write numbered files slowly, with the writer that copy uses, until this process is killed."""
     prepare_process()
     with StagingWriter(
         data,
@@ -197,7 +197,7 @@ def write(data: Path) -> None:
 
 
 def kills(folder: Path, budget: Budget) -> Iterator[CheckResult]:
-    """Start and kill ROUNDS writers, each in its own folder."""
+    """Start and kill ROUNDS writers one after another, each with its own folder."""
     whole = left = 0
     for number in range(ROUNDS):
         data = folder / f"killed-{number}"
@@ -224,8 +224,8 @@ def kills(folder: Path, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _killed(data: Path, budget: Budget) -> str:
-    """Run a writer until some files have their names, and kill it at a random moment; return "" or what was
-    wrong."""
+    """Run a writer until some files have their final names, and kill it at a random moment. Return "", or
+    the problem if the writer made no file in time or ended by itself."""
     budget.spend(0, size=MOST * PIECES * PIECE // 4, files=MOST)
     words = [*interpreter.command("penstock"), "selftest-writer", str(data)]
     process = subprocess.Popen(
@@ -262,7 +262,8 @@ def _named(data: Path) -> list[str]:
 
 
 def _compared(data: Path) -> tuple[int, int, list[str]]:
-    """Count files under final and temporary names; return also the names of those that are not whole."""
+    """Count files with final names and files with temporary names. Also return the final names of files that
+    are not whole."""
     names, wrong = _named(data), []
     for name in names:
         content_read = b""

@@ -1,5 +1,5 @@
-"""Parts of a selftest that measure and stage: the probe, fsync, a cold read, space and quota, a small folder
-staged by every step; and the budget of operations, bytes, files and time that they may cost.
+"""Parts of a selftest that probe abilities, measure fsync, a cold read, space and quota, or stage a small
+folder with every step. Also has the budget of operations, bytes, files and time for all parts.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import StorageFacts
 
 
-PER_SECOND = 200  # operations on files and folders; a site's metadata servers serve hundreds of users
+PER_SECOND = 200  # most operations on files and folders a second, as metadata servers have hundreds of users
 MOST_BYTES = 1 << 30  # bytes that a selftest may write
 MOST_FILES = 5000  # files that a selftest may make
 WITHIN = 600.0  # seconds for everything
 
 
 class Budget:
-    """Counts what a selftest does, and slows it down. `wait` sleeps for seconds, and raises where the command
-    is to stop."""
+    """Counts a selftest's operations, and slows it down. `wait` sleeps for seconds, and raises if the command
+    should stop."""
 
     def __init__(self, wait: Callable[[float], None], *, within: float = WITHIN) -> None:
         self._wait = wait
@@ -57,8 +57,8 @@ class Budget:
         self.files = 0
 
     def spend(self, operations: int, *, size: int = 0, files: int = 0) -> None:
-        """Wait before so many operations, which write `size` bytes into `files` new files: at most PER_SECOND
-        a second. Raises ValueError beyond MOST_BYTES or MOST_FILES, and as `check`."""
+        """Wait before these operations, which write `size` bytes into `files` new files, so that at most
+        PER_SECOND a second happen. Raises as `check`, and ValueError beyond MOST_BYTES or MOST_FILES."""
         self.operations += operations
         self.bytes += size
         self.files += files
@@ -71,7 +71,7 @@ class Budget:
             self._wait(ahead)
 
     def check(self) -> None:
-        """Raise where the command is to stop."""
+        """Raise the error of `wait` if the command should stop."""
         self._wait(0)
 
     @property
@@ -94,11 +94,11 @@ MIB = 1 << 20
 SMALL, SMALL_FILES = 4096, 60
 LARGE, LARGE_FILES = 16 * MIB, 4
 COLD = 64 * MIB
-OF_A_TRIAL = 12  # operations of one of the probe's trials, about
+OF_A_TRIAL = 12  # operations of each trial of the probe, about
 
 
 def abilities(folder: Path, store: StorageFacts, budget: Budget) -> tuple[list[CheckResult], ProbeReport]:
-    """Probe each ability, and judge it by the table of file systems."""
+    """Probe each ability, and compare it with the table of file systems."""
     report = probe(folder, between=lambda: budget.spend(OF_A_TRIAL))
     judged = {result.about: result for result in differences(store, report)}
     results = []
@@ -139,7 +139,7 @@ def durable_writes(folder: Path, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _written(path: Path, size: int) -> float:
-    """Write random bytes in blocks of 1 MiB; return the seconds of the fsync."""
+    """Write random bytes in blocks of 1 MiB; return the seconds that fsync took."""
     block = os.urandom(min(size, MIB))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -162,8 +162,8 @@ def _short(seconds: float) -> str:
 
 
 def cold_read(folder: Path, store: StorageFacts, budget: Budget) -> Iterator[CheckResult]:
-    """Read 64 MiB back as verify does: the same bytes, and past this machine's caches where the table
-    promises that."""
+    """Read 64 MiB back as verify does. The bytes must be the same, and the read must bypass this machine's
+    caches if the table of file systems promises that."""
     budget.spend(COLD // MIB * 2, size=COLD, files=1)
     path = folder / "cold"
     block = bytearray(os.urandom(MIB))
@@ -202,7 +202,8 @@ def cold_read(folder: Path, store: StorageFacts, budget: Budget) -> Iterator[Che
 
 
 def space(folder: Path, store: StorageFacts) -> Iterator[CheckResult]:
-    """Report statvfs, and a folder's own size: it shows project quotas, and those of WEKA and CephFS."""
+    """Report the results of statvfs, and the folder's own size if it has any. That size shows project quotas,
+    and quotas of WEKA and CephFS."""
     free = f"{human.size(store.free_bytes)} of {human.size(store.total_bytes)} free"
     yield CheckResult("space", free)
     if store.free_inodes is None:
@@ -217,7 +218,7 @@ def space(folder: Path, store: StorageFacts) -> Iterator[CheckResult]:
 
 
 def own_size(folder: Path, store: StorageFacts) -> str:
-    """Return the mount point within which this folder has its own size by statvfs, or ""."""
+    """Return the mount point below which statvfs shows a size of this folder's own, or ""."""
     point = mount_of(os.path.realpath(folder)).point or "/"
     with contextlib.suppress(OSError):
         return "" if facts(Path(point)).total_bytes == store.total_bytes else point
@@ -225,18 +226,18 @@ def own_size(folder: Path, store: StorageFacts) -> str:
 
 
 DATASET = "selftest"
-# of the files, in bytes; the last is copied in parts
+# sizes of the files, in bytes; the last file is copied in parts
 SIZES = (*[0] * 2, *[100] * 8, *[4096] * 16, *[70_000] * 12, *[1 << 20] * 8, *[5 << 20] * 2, 24 << 20)
 SETTINGS = {"plan.giant_bytes": "16MiB", "plan.part_bytes": "8MiB", "engine.workers": 1}
-COMMANDS = ("preflight", "audit", "gate")  # others are below `penstock step`
+COMMANDS = ("preflight", "audit", "gate")  # steps that are commands; the others need `penstock step`
 STEPS = (*(name for name in step_table.OF_RUN if name != "report"), "audit", "gate")
-# A file's on the target, over all steps: 57 by the test bed's file system, without lookups, reads and writes.
+# Operations on the target for a file, in all steps. The test bed counted 57, without lookups, reads, writes.
 OPERATIONS = 60
 
 
 def staged(folder: Path, place: Path, budget: Budget) -> Iterator[CheckResult]:
-    """Stage a source below `folder`, and compare what is published with it. The source is made in `place`,
-    which must be missing; the caller removes it. Root stages nothing unless told to."""
+    """Stage a source below `folder`, and compare the published files with it. The source is made in `place`,
+    which must not exist before; the caller removes it. Root stages nothing without `--as-root`."""
     if os.geteuid() == 0 and not rights.as_root():
         yield CheckResult(
             "a small staging",
@@ -286,7 +287,7 @@ def _make(source: Path) -> None:
 
 
 def _step(step: str, configuration: Path, budget: Budget) -> str:
-    """Run one command; return "", or its message when it failed."""
+    """Run the command for a step; return "", or the command's message if it failed."""
     words = [*interpreter.command("penstock"), "--config", str(configuration), "--backend", "local"]
     command = [step] if step in COMMANDS else ["step", step]
     try:
@@ -318,7 +319,7 @@ def _same(original: Path, published: Path) -> bool:
 
 
 def _grades(layout: DatasetLayout) -> str:
-    """Return how files were read back, by the seal."""
+    """Return the grades of the files that were read back, as recorded in the seal."""
     release = dataset_folders.current(layout)
     grades = seals.load(layout, release or "").seal.evidence.storage
     return ", ".join(

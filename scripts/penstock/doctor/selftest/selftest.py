@@ -1,10 +1,10 @@
-"""The selftest: its parts in order, in a hidden folder below the tested one, removed at the end.
+"""Runs the parts of the selftest in order, in a hidden folder below the tested folder, and then removes it.
 
-A second such folder in TMPDIR holds the source of the small staging. The next selftest of the same account
-and machine removes what a killed one left. Nothing outside these folders changes.
+A second hidden folder, in TMPDIR, contains the source of the small staging. Nothing outside the two folders
+changes. If a selftest is killed, the next selftest of its account and machine removes its folders.
 
-It costs at most 1 GiB, 5,000 files and 200 operations a second (`budget`), and ten minutes: half a minute on
-a local disk. Only --fill-quota fills a quota.
+A selftest costs at most 1 GiB, 5,000 files and 200 operations a second (`Budget`), and ten minutes. On a
+local disk it takes half a minute. Only --fill-quota fills a quota.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import StorageFacts
 
     StartPeers = Callable[[Path], "Sequence[subprocess.Popen[bytes]]"]
-    """Starts `penstock selftest-peer` in this folder on two nodes; none where there are no other nodes.
-    Raises PenstockError."""
+    """Starts `penstock selftest-peer` in this folder on two nodes; returns no process if no other nodes
+    exist. Raises PenstockError."""
 
 FORMAT = 1
-PREFIX = ".penstock-selftest"  # of the hidden folder; followed by host, process and the process's start
+PREFIX = ".penstock-selftest"  # beginning of the hidden folder's name; host, process id and start follow
 
 
 class SelftestResult(TypedDict):
-    """What `--json` prints."""
+    """The document that `--json` prints."""
 
     format: int
     penstock: str
     folder: str
-    kind: str  # the file system, by its row of the table
+    kind: str  # the file system, as named in penstock's table of file systems
     mount_options: str
     host: str
     at: str  # UTC, ISO 8601
     seconds: float
-    operations: int  # on files and folders, about; estimated for the small staging and the killed writers
-    verdict: str  # the gravest of the checks'
-    contradicts: int  # checks that are not as wanted
+    operations: int  # about how many on files and folders; an estimate for small staging and killed writers
+    verdict: str  # the gravest verdict of all checks
+    contradicts: int  # number of checks whose result is not as wanted
     results: Sequence[CheckResult]
     probe: Mapping[str, object]
 
@@ -71,9 +71,9 @@ def run(
     *,
     fill_quota: bool = False,
 ) -> SelftestResult:
-    """Test the file system of `folder`. `wait` sleeps, and raises where the command is to stop; `said` gets
-    each part's name as it begins. Raises PreflightError where no folder can be made, and where the quota to
-    fill is not the folder's own."""
+    """Test the file system of `folder`. `wait` sleeps, and raises if the command should stop. `said` gets the
+    name of each part that begins. Raises PreflightError if the hidden folder cannot be made, or if a quota
+    should be filled and `folder` has no quota of its own."""
     budget = Budget(wait)
     store, place = facts(folder), folder / _name()
     source = Path(tempfile.gettempdir(), _name())
@@ -133,13 +133,13 @@ def run(
 
 
 def contradicts(result: CheckResult) -> bool:
-    """Return whether a check is not as the table of file systems, or penstock, wants it. Checks that were not
-    tried contradict nothing."""
+    """Return whether a result differs from the table of file systems, or from penstock's needs. A check that
+    was not tried contradicts nothing."""
     return result.verdict == "stop" or (result.verdict != "ok" and bool(result.wanted))
 
 
 def _stage(name: str, stage: Callable[[], Iterable[CheckResult]], budget: Budget) -> Iterator[CheckResult]:
-    """Yield a stage's results; an error of the file system ends that stage alone."""
+    """Yield a stage's results. An error of the file system ends only that stage."""
     if not budget.left:
         yield CheckResult(name, f"not tried: {human.duration(WITHIN)} were over", "note")
         return
@@ -153,7 +153,8 @@ def _stage(name: str, stage: Callable[[], Iterable[CheckResult]], budget: Budget
 
 
 def _require_quota(folder: Path, store: StorageFacts) -> None:
-    """Raise unless the folder has its own quota: others may write to any other while it is full."""
+    """Raise PreflightError unless the folder has its own quota, because others may be writing under any other
+    quota while it is full."""
     if not measurements.own_size(folder, store):
         raise PreflightError(
             "no quota is filled: this folder has none of its own",
@@ -183,7 +184,8 @@ def _name() -> str:
 
 
 def _clear(folder: Path) -> list[CheckResult]:
-    """Remove what killed selftests of this account and machine left; name what others left."""
+    """Remove the folders of killed selftests of this account and machine. Return a note for each folder that
+    others left."""
     local, left = os.uname().nodename, []
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):

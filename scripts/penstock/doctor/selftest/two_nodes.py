@@ -1,5 +1,5 @@
-"""A part of a selftest: what one node writes, and when another node sees it; and the orders that the command
-on one of two nodes carries out.
+"""A part of a selftest: measures when a node sees changes that another node makes. Also has the command that
+carries out its orders on each of the two nodes.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
     from penstock.doctor.selftest.measurements import Budget
 
 
-# A selftest's command on one of two nodes: it carries out orders on files, and answers each.
+# The command on each of the two nodes, which carries out orders on files, and replies to each order.
 #
-# An `Order` is a line of JSON on standard input; its `PeerAnswer` is a line on standard output. Each function
-# of `_ORDERS` is one order. Both ends are of one release of penstock.
+# An `Order` is a line of JSON on standard input, and its `PeerAnswer` a line on standard output. `_ORDERS`
+# has a function for each kind of order. Both ends run the same release of penstock.
 
-PACE = 0.05  # seconds between two looks: some 60 operations a second
+PACE = 0.05  # seconds between two looks, for some 60 operations a second
 SIZE = 8192  # bytes of a file
 FOLDER_WITHIN = 61.0  # seconds within which a node must see a folder made on another node
 
 
 class Order(NamedTuple):
-    """What a node is to do, and with which file."""
+    """An operation that a node must carry out, with a file."""
 
     do: str  # a key of `_ORDERS`
-    to: str = ""  # the node that it is for; "": all
-    name: str = ""  # of the file, in the selftest's folder
-    fill: str = ""  # a file's byte, in hexadecimal digits; a symbolic link's destination
-    what: str = ""  # what to look for: a key of the looks in `_look`
-    wanted: object = None  # the byte, size or place to look for
-    within: float = 0.0  # seconds to look for it
+    to: str = ""  # the node that carries it out; "" for all nodes
+    name: str = ""  # the file's name in the selftest's folder
+    fill: str = ""  # the byte that fills the file, in hexadecimal, or a symbolic link's destination
+    what: str = ""  # the kind of look: a key of `looks` in `_look`
+    wanted: object = None  # the byte, size or destination to look for
+    within: float = 0.0  # seconds after which a look gives up
 
 
 class PeerAnswer(NamedTuple):
-    """What came of an order; each order sets the fields that fit it."""
+    """The outcome of an order, which sets only the fields that fit its kind."""
 
     node: str = ""
-    error: str = ""  # name of the errno that ended the order
+    error: str = ""  # name of the errno with which the order failed
     visible: bool = False
     seconds: float = 0.0
     looks: int = 0
@@ -65,7 +65,7 @@ class PeerAnswer(NamedTuple):
 
 
 def serve(folder: Path, orders: Iterable[str], answers: TextIO) -> None:
-    """Carry out orders until there are none."""
+    """Carry out orders until their stream ends."""
     peer = Peer(folder)
     for line in orders:
         order = Order(**json.loads(line))
@@ -79,7 +79,7 @@ def serve(folder: Path, orders: Iterable[str], answers: TextIO) -> None:
 
 
 class Peer:
-    """A node's view of the folder, and the files it keeps open."""
+    """A node's view of the folder, and the files that the node keeps open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -97,12 +97,12 @@ def _hello(peer: Peer, _: Order) -> PeerAnswer:
 
 
 def _make(peer: Peer, order: Order) -> None:
-    """Make a file, full of one byte."""
+    """Make a file, filled with a single byte value."""
     _written(peer.path(order), os.O_CREAT | os.O_EXCL, order.fill)
 
 
 def _overwrite(peer: Peer, order: Order) -> None:
-    """Overwrite with other bytes of the same size."""
+    """Overwrite the file in place with other bytes, without a change of its size."""
     _written(peer.path(order), 0, order.fill)
 
 
@@ -111,14 +111,14 @@ def _append(peer: Peer, order: Order) -> None:
 
 
 def _replace(peer: Peer, order: Order) -> None:
-    """Rename another file over it."""
+    """Rename another file over the file."""
     path = peer.path(order)
     _written(path.with_suffix(".new"), os.O_CREAT | os.O_EXCL, order.fill)
     path.with_suffix(".new").rename(path)
 
 
 def _point(peer: Peer, order: Order) -> None:
-    """Make a symbolic link, or rename one over it, as publish moves `current`."""
+    """Make a symbolic link, or replace it with a rename, as publish replaces `current`."""
     path = peer.path(order)
     path.with_suffix(".new").symlink_to(order.fill)
     path.with_suffix(".new").rename(path)
@@ -134,7 +134,7 @@ def _hold(peer: Peer, order: Order) -> None:
 
 
 def _exclusive(peer: Peer, order: Order) -> PeerAnswer:
-    """Create by O_CREAT and O_EXCL; answer whether the name was new."""
+    """Create the file with O_CREAT and O_EXCL; report whether the name was new."""
     try:
         os.close(os.open(peer.path(order), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -143,7 +143,7 @@ def _exclusive(peer: Peer, order: Order) -> PeerAnswer:
 
 
 def _lock(peer: Peer, order: Order) -> PeerAnswer:
-    """Take an exclusive flock and hold it; answer whether it was given."""
+    """Try to take an exclusive flock, and keep it; report whether it was granted."""
     fd = peer.held[order.name] = os.open(peer.path(order), os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,7 +153,7 @@ def _lock(peer: Peer, order: Order) -> PeerAnswer:
 
 
 def _look(peer: Peer, order: Order) -> PeerAnswer:
-    """Look until it is as wanted; answer how often, and how long that took."""
+    """Look until the file is as wanted; report the number of looks and the time."""
     path, wanted = peer.path(order), order.wanted
     looks: Mapping[str, Callable[[], object]] = {
         "name": path.exists,
@@ -182,7 +182,7 @@ def _until(holds: Callable[[], object], within: float) -> PeerAnswer:
         try:
             holding = holds()
         except OSError as error:
-            # A name may be cached while its file is gone: look again.
+            # A name may still be cached although its file is gone, so look again.
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
         seconds = time.monotonic() - began
@@ -192,7 +192,7 @@ def _until(holds: Callable[[], object], within: float) -> PeerAnswer:
 
 
 def _written(path: Path, how: int, fill: str) -> None:
-    """Write SIZE bytes of one value; sync and close."""
+    """Write SIZE bytes with the same value; sync and close the file."""
     fd = os.open(path, os.O_WRONLY | how | os.O_CLOEXEC, 0o600)
     try:
         whole = memoryview(bytes.fromhex(fill) * SIZE)
@@ -203,29 +203,29 @@ def _written(path: Path, how: int, fill: str) -> None:
         os.close(fd)
 
 
-# Part of a selftest: when a node sees what another node writes.
+# The trials, which measure when a node sees changes that another node makes.
 #
-# Both nodes run `penstock selftest-peer` (`peer`), and get orders in turn. The looking node measures by its
-# own clock, from the order to look. That order follows the other node's answer that the file is closed or
-# renamed. So no clocks are compared; an order takes some hundredths of a second.
+# Both nodes run `penstock selftest-peer` (`serve`), and get orders in turn. The reading node measures with
+# its own clock, from its order to look. It gets that order after the other node has reported that the file is
+# closed or renamed. So no clocks are compared. An order takes some hundredths of a second.
 
 ABOUT = "caches between two nodes"
 NODES = 2
-SECONDS = 600  # of the job on the nodes, at most
+SECONDS = 600  # most seconds of the job on the nodes
 FREE_WITHIN = 60.0  # seconds to wait for two nodes
-SEEN_WITHIN = 61.0  # seconds after which it counts as not seen: NFS caches a folder for a minute (acdirmax)
-HELD_WITHIN = 5.0  # for a file that stays open, whose bytes need never be looked up again
-ANSWER_WITHIN = 30.0  # seconds for an order beyond what it may wait
+SEEN_WITHIN = 61.0  # seconds until a change counts as not seen: NFS caches a folder for a minute (acdirmax)
+HELD_WITHIN = 5.0  # the same for an open file, whose bytes need never be looked up again
+ANSWER_WITHIN = 30.0  # seconds to wait for an answer, in addition to the order's own `within`
 OLD, NEW = "6f", "6e"
-PER_LOOK = 3  # operations, about
+PER_LOOK = 3  # operations of a look, about
 
 
 class LostError(Exception):
-    """The nodes' command ended, or does not answer; the message is its own."""
+    """The command on the nodes ended, with its own message, or does not respond."""
 
 
 class Peers:
-    """The command on the nodes, as processes of this machine; a context manager that ends it."""
+    """The processes on this machine that run the command on the nodes. Leaving the context ends them."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[bytes]], budget: Budget) -> None:
         self._processes, self._budget = processes, budget
@@ -250,7 +250,7 @@ class Peers:
                     stream.close()
 
     def _patience(self) -> tuple[float, float]:
-        """Seconds to wait for the command's own end, and for SIGTERM; less after a signal."""
+        """Seconds to wait for the command to end by itself, and then after SIGTERM; less after a signal."""
         try:
             self._budget.check()
         except InterruptedRunError:
@@ -258,7 +258,7 @@ class Peers:
         return 5.0, 15.0
 
     def meet(self, count: int) -> list[str]:
-        """Return the names of the nodes, sorted, once all see the folder. Raises LostError."""
+        """Wait until all nodes see the folder; return their names, sorted. Raises LostError."""
         self._tell(Order("hello"))
         answers = [self._answer(FREE_WITHIN + FOLDER_WITHIN) for _ in range(count)]
         blind = sorted(answer.node for answer in answers if not answer.visible)
@@ -305,7 +305,7 @@ class Peers:
                 self._read[fd] = self._read.get(fd, b"") + more
 
     def _words(self) -> str:
-        """Return what an ended process printed last."""
+        """Return the first line that an ended process printed as its error."""
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired), waits.interruptible():
                 process.wait(ANSWER_WITHIN)
@@ -316,18 +316,18 @@ class Peers:
 
 
 class Trial(NamedTuple):
-    """A row: what the looking node sees first, what the writing node does then, and what is waited for."""
+    """A change by the writing node, and the look with which the reading node waits to see that change."""
 
     about: str
     name: str
-    before: str  # an order of the writing node
-    warm: str  # what the looking node caches; "held": it opens it and keeps it open
-    change: str  # an order of the writing node
-    what: str  # what the looking node waits for
+    before: str  # the writing node's order that prepares the file; "" for no file
+    warm: str  # the reading node's first look, which fills its cache; with "held" it keeps the file open
+    change: str  # the writing node's order that makes the change
+    what: str  # the kind of look with which the reading node waits
     wanted: object = None
     within: float = SEEN_WITHIN
-    late: Verdict = "warning"  # verdict where it is not seen in time
-    then: str = ""  # what follows from that
+    late: Verdict = "warning"  # verdict if the change is not seen in time
+    then: str = ""  # the consequence of a late change, for the message
 
 
 TRIALS = (
@@ -348,7 +348,7 @@ TRIALS = (
 
 
 def caches(peers: Peers, budget: Budget) -> Iterator[CheckResult]:
-    """Run each trial: the first node writes, the second looks."""
+    """Run each trial. The first node writes, and the second reads."""
     try:
         writer, reader = peers.meet(NODES)
         yield CheckResult(ABOUT, f"{printable(writer)} writes, {printable(reader)} reads")
@@ -384,7 +384,7 @@ def _tried(peers: Peers, trial: Trial, writer: str, reader: str, budget: Budget)
 
 
 def _try_exclusive(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:
-    """Check O_EXCL, which makes the locks of datasets."""
+    """Check O_EXCL, with which penstock makes the locks of datasets."""
     about = "O_EXCL of a name that the other node made"
     budget.spend(4, files=1)
     peers.ask(reader, Order("look", name="lock", what="gone", within=1.0))
@@ -397,7 +397,7 @@ def _try_exclusive(peers: Peers, writer: str, reader: str, budget: Budget) -> Ch
 
 
 def _try_lock(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:
-    """Check flock, for people: no lock of penstock depends on it between nodes."""
+    """Check flock, only for information, since no lock of penstock needs flock between nodes."""
     about = "flock of a file that the other node has locked"
     budget.spend(8, size=SIZE, files=1)
     peers.ask(writer, Order("make", name="flock", fill=OLD))

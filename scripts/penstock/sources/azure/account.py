@@ -1,14 +1,14 @@
 """Resolves an Azure source's account, container and secret, once, in the parent process; signs requests, and
 translates refusals.
 
-The first present secret counts: `anon`; `credentials_file`, with lines KEY=VALUE (connection_string,
-account_key, sas_token, or client_id, client_secret and tenant_id of a service principal); the same names in
-the environment as AZURE_STORAGE_*; what azure-identity finds (managed identity, workload identity, `az
-login`).
+`anon` takes precedence over secrets, and `credentials_file` (lines KEY=VALUE) over the environment
+(AZURE_STORAGE_*). Either has connection_string, account_key or sas_token, or a service principal's client_id,
+client_secret and tenant_id. Without any of these, azure-identity finds a login (managed identity, workload
+identity, `az login`).
 
-A request carries a Shared Key signature, a SAS query, or a token that azure-identity fetches. Shared Key
-follows Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19 and later); tests compare it
-with the SDK.
+A request has a Shared Key signature, a SAS query, or a token that azure-identity fetches. Shared Key follows
+Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19 and later). Tests compare our
+signatures with those of the SDK.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 
 class BlobPrefix(NamedTuple):
-    """What a URL names."""
+    """The container and prefix that a URL names."""
 
     container: str
     prefix: str  # "" or ending in a slash
-    host: str  # the account's host, where the URL names it, else ""
+    host: str  # the account's host if the URL names it, else ""
 
     @property
     def url(self) -> str:
@@ -68,14 +68,14 @@ class BlobPrefix(NamedTuple):
 
 @dataclass(frozen=True)
 class AzureCredentials:
-    """What a worker needs beside the configuration. Picklable."""
+    """The address and secret that a worker needs beside the configuration. Picklable."""
 
-    endpoint: str  # where the blobs are, as in `https://account.blob.core.windows.net`
+    endpoint: str  # the URL of the blob service, such as `https://account.blob.core.windows.net`
     account: str = ""
-    key: str = field(default="", repr=False)  # the account's
-    signature: str = field(default="", repr=False)  # a shared access signature: fields of a query
-    login: bool = False  # tokens come from `principal`, or from what azure-identity finds
-    # client_id, client_secret and tenant_id, or nothing
+    key: str = field(default="", repr=False)  # the account key
+    signature: str = field(default="", repr=False)  # a shared access signature, as fields of a query
+    login: bool = False  # whether requests have tokens, of `principal` or a login that azure-identity finds
+    # client_id, client_secret and tenant_id; empty without a service principal
     principal: Mapping[str, str] = field(default_factory=dict, repr=False)
     origin: str = ""  # see `sources.credentials`
 
@@ -109,8 +109,8 @@ def place(url: str) -> BlobPrefix:
 
 
 def resolve(config: SourceConfig) -> AzureCredentials:
-    """Raises PreflightError for secrets that are missing, incomplete or not kept safely, ConfigError for a
-    senseless URL or options."""
+    """Find the account and its secret. Raises PreflightError for secrets that are missing, incomplete or not
+    kept safely, ConfigError for an unusable URL or options."""
     options = config.storage_options
     settings = _given(options)
     if options.get("anon"):
@@ -144,7 +144,7 @@ def _resolved(config: SourceConfig, settings: Mapping[str, str]) -> AzureCredent
 
 
 def _given(options: Mapping[str, object]) -> dict[str, str]:
-    """Read secrets and account name from the credentials file, else from the environment; {} with `anon`."""
+    """Read secrets and account name from the credentials file, or else the environment; {} with `anon`."""
     if options.get("anon"):
         return {}
     path = options.get("credentials_file")
@@ -205,7 +205,7 @@ def _by_options(config: SourceConfig, where: BlobPrefix, settings: Mapping[str, 
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials", HINT)
 _NO_CONTAINER = Meaning(FailedError, "there is no such container")
 _ARCHIVED = Meaning(ObjectError, "the object is archived", "rehydrate it first")
-# What Azure's codes mean beyond their status.
+# the meanings of Azure's error codes, whatever the status
 CODES = {
     **dict.fromkeys(
         (
@@ -216,7 +216,7 @@ CODES = {
         ),
         _WRONG_KEYS,
     ),
-    # A regenerated key, a withdrawn login.
+    # The key was regenerated, or the login withdrawn.
     **dict.fromkeys(("AuthenticationFailed", "InvalidAuthenticationInfo"), REFUSED),
     **dict.fromkeys(("ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound"), _NO_CONTAINER),
     **dict.fromkeys(("BlobArchived", "BlobBeingRehydrated"), _ARCHIVED),
@@ -232,8 +232,8 @@ def refused(
     *,
     listing: bool = False,
 ) -> PenstockError:
-    """Do as `answers.refusal` with Azure's codes. A signature outside its period is ExpiredCredentialsError.
-    `message` holds no secret."""
+    """Do as `answers.refusal`, with Azure's codes, and with ExpiredCredentialsError for a signature outside
+    its period. `message` contains no secret."""
     if status == 403 and "time frame" in message:
         why = f"status {status} {code}"
         return ExpiredCredentialsError("the signature is not valid at this time", where=where, why=why)
@@ -243,8 +243,8 @@ def refused(
 def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:
     """Translate an exception of azure-identity; `cleaned` removes secrets.
 
-    Without an answer: TransientError for the network, FailedError for a missing token or an untrusted
-    certificate.
+    If no server answered, return TransientError for a network fault, FailedError for a missing token or an
+    untrusted certificate.
     """
     message = cleaned(str(getattr(error, "message", "") or error)).strip()
     status = getattr(error, "status_code", None)
@@ -269,12 +269,12 @@ def _without_answer(error: BaseException, message: str, where: str) -> PenstockE
     return TransientError(what, where=where, why=message or type(error).__name__)
 
 
-VERSION = "2021-12-02"  # `x-ms-version` of every request: newer ones add nothing that is read
+VERSION = "2021-12-02"  # `x-ms-version` of every request; newer versions add nothing that penstock reads
 SCOPE = "https://storage.azure.com/.default"  # the scope of requested access tokens
-EARLY = 300.0  # seconds before a token's end at which a new one is fetched
+EARLY = 300.0  # seconds before a token's end at which a new token is fetched
 
-# Seconds, and retries, for each way that azure-identity tries: its own limits are 300 s, four times. `az` has
-# 10 s anyway.
+# Seconds, and retries, for each method of login that azure-identity tries. Its own limits are 300 s, four
+# times. `az` has 10 s anyway.
 IMPATIENT: Mapping[str, int] = {"connection_timeout": 10, "read_timeout": 10, "retry_total": 1}
 
 
@@ -312,7 +312,8 @@ class SharedKey:
 
 
 class Token:
-    """An access token of a service principal, or from azure-identity. Shared by a source's threads."""
+    """Adds an access token, of a service principal or a login, to requests. All threads of a source share
+    it."""
 
     def __init__(self, credentials: AzureCredentials) -> None:
         self._credentials = credentials
@@ -321,8 +322,8 @@ class Token:
         self._token = AccessToken("", 0.0)
 
     def sign(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:  # noqa: ARG002
-        """Add the token to the lines. Raises FailedError for missing credentials, TransientError for the
-        network."""
+        """Add the token to the lines. Raises FailedError for missing credentials, TransientError for a
+        network fault."""
         with self._lock:
             if not self._token.lasts(EARLY):
                 self._fetch()
@@ -351,7 +352,7 @@ class Token:
 
 
 def proof(credentials: AzureCredentials) -> Sign:
-    """Raises FailedError for unusable credentials."""
+    """Return the function that signs requests. Raises FailedError for unusable credentials."""
     if credentials.login:
         return Token(credentials).sign
     if credentials.key and not credentials.account:

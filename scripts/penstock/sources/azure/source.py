@@ -1,8 +1,8 @@
 """Azure Blob Storage as a source: one container and prefix, over HTTP. All requests only read.
 
 A flat account lists in byte order of the names, so its pages are streamed. A hierarchical namespace lists
-folder by folder, so its whole listing is sorted on disk. So is that of an account that does not state its
-kind (`anon`, and many credentials, do not allow the query).
+folder by folder, so its whole listing is sorted on disk. An account that does not state its kind is treated
+as hierarchical (`anon`, and many credentials, do not allow the query).
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
     from penstock.sources.azure.account import BlobPrefix, Sign
 
-ARCHIVE = "Archive"  # the access tier of unreadable blobs, also while they are rehydrated
+ARCHIVE = "Archive"  # the access tier of blobs that cannot be read, also while they are rehydrated
 _BLOB = re.compile(r"<Blob>(.*?)</Blob>", re.DOTALL)
 _NAME = re.compile(r"\s*<Name( Encoded=\"true\")?>([^<]*)</Name>")
 _FIELD = re.compile(r"<(Last-Modified|Etag|Content-Length|AccessTier)>([^<]*)</")
-# A folder's blob, by hierarchical accounts and Hadoop's drivers.
+# the mark of a folder's blob, written by hierarchical accounts and Hadoop's drivers
 _FOLDER = re.compile(r"<hdi_isfolder>\s*true\s*</", re.IGNORECASE)
 _NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>")
 
 
 def understand(text: str, place: BlobPrefix) -> Objects:
-    """Parse a page into blobs, keys relative to the prefix, and the next page's marker.
+    """Parse a page into blobs, with keys relative to the prefix, and the next page's marker.
 
-    Raises FailedError for what is no page of a listing, or groups blobs, TransientError for a page that is
-    cut off.
+    Raises FailedError for a text that is no page of a listing, or a page that groups blobs. Raises
+    TransientError for a page that is cut off.
     """
     if "<EnumerationResults" not in text[:2000]:
         raise FailedError(
@@ -100,7 +100,7 @@ class AzureClient(ObjectClient):
     def __init__(
         self, config: SourceConfig, credentials: AzureCredentials, proof: Callable[[AzureCredentials], Sign]
     ) -> None:
-        """`proof`: shared by a source's clients, so that a token is fetched once."""
+        """All clients of a source get the same `proof`, so that a token is fetched once."""
         named = place(config.url)
         super().__init__(named.url, named.prefix, single_name(config))
         self._credentials, self._proof_of = credentials, proof
@@ -118,14 +118,14 @@ class AzureClient(ObjectClient):
         return self._sign(method, path, query, lines)
 
     def described(self, headers: Mapping[bytes, bytes]) -> Described:
-        """Parse a HEAD's answer. A folder is a directory of a hierarchical account, or a marker by Hadoop's
-        drivers."""
+        """Parse the answer to a HEAD. A folder is a directory of a hierarchical account, or a marker that
+        Hadoop's drivers wrote."""
         folder = headers.get(b"x-ms-meta-hdi_isfolder", b"").strip().lower() == b"true"
         archived = ARCHIVE if headers.get(b"x-ms-access-tier", b"").decode("latin-1") == ARCHIVE else ""
         return Described(folder, archived, stated_in_metadata(headers.get(b"x-ms-meta-mtime", b"")))
 
     def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:
-        """Return the blob's own MD5, if its writer left one: of all bytes, whatever the range."""
+        """Return the MD5 of the whole blob, if its writer stored one, and the answer is of the whole blob."""
         stated = (headers.get(b"x-ms-blob-content-md5") or headers.get(b"content-md5", b"")) if whole else b""
         value = decode(stated.decode("latin-1"), 16) if stated else None
         return [SourceChecksum("md5", "full", value)] if value else []
@@ -158,7 +158,7 @@ class AzureSource(ObjectSource[AzureClient, AzureCredentials]):
         return AzureClient(self._config, self.credentials(), self._proof_of)
 
     def _proof_of(self, credentials: AzureCredentials) -> Sign:
-        """Return these credentials' signer: made once, shared by all clients."""
+        """Return these credentials' signer, which is made once, and shared by all clients."""
         with self._lock:
             if self._proof is None or self._proof[0] is not credentials:
                 self._proof = credentials, proof(credentials)

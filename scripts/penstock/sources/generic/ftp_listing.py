@@ -1,7 +1,7 @@
-"""Parses lines of FTP listings: the facts of MLSD and MLST (RFC 3659, section 7), `ls -l` and DOS.
+"""Parses lines of FTP listings: the facts of MLSD and MLST (RFC 3659, 7), and LIST like `ls -l` or DOS.
 
-RFC 959 leaves the form of LIST to the server. A line with any field that cannot be placed is no entry: the
-caller reports it, since it may hide a file.
+RFC 959 leaves the form of LIST to the server. If any field of a line cannot be understood, the line gives no
+entry, and the caller reports it, since it may hide a file.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ ITSELF = (".", "..")  # names by which a folder lists itself and its parent
 
 
 class FtpEntry(NamedTuple):
-    """One name of a folder. `kind` is FILE, FOLDER, LINK, or the server's word for anything else."""
+    """One entry of a folder. `kind` is FILE, FOLDER, LINK, or the server's word for anything else."""
 
     name: str
     kind: str
-    size: int | None = None  # bytes; None: not stated, or a link, whose line states its own length
-    # As MLSD and MDTM write it, in UTC; "" if not stated. LIST's dates are not taken: their time zone is
-    # unnamed, and they often lack the year or the seconds.
+    size: int | None = None  # bytes; None if not stated, or for a link, whose line states its own length.
+    # The modification time as MLSD and MDTM write it, in UTC; "" if not stated. LIST's dates are not used,
+    # since their time zone is unnamed, and they often lack the year or the seconds.
     modify: str = ""
-    unique: str = ""  # the same for all names of a file or folder, where MLSD states it
+    unique: str = ""  # MLSD's mark, equal for all names of a file or folder; "" if not stated
 
 
 _UNIX = re.compile(
@@ -43,14 +43,14 @@ ARROW = " -> "
 
 
 def listed_entry(line: str) -> FtpEntry | None:
-    """Parse a line of LIST; None: unreadable.
+    """Parse a line of LIST; None if it cannot be understood.
 
     | line                                               | entry                              |
     |----------------------------------------------------|------------------------------------|
     | `-rw-r--r-- 1 owner group 5 Nov 26 12:05 a b`      | the file `a b` of 5 bytes          |
     | `drwxr-xr-x 2 owner group 4096 2026-11-26 12:05 d` | the folder `d`                     |
     | `lrwxrwxrwx 1 owner group 4 Nov 26 2025 x -> y`    | the link `x`                       |
-    | the same with two arrows                           | None: where the name ends is open  |
+    | a link's line with two arrows                      | None: the name's end is unclear    |
     | `crw-rw-rw- 1 root root 1, 3 Nov 26 12:05 null`    | a device                           |
     | `02-10-26  01:45PM       <DIR>          d`         | the folder `d`                     |
     | `02-10-2026  13:45                 5 a b`          | the file `a b` of 5 bytes          |
@@ -80,7 +80,7 @@ def is_total(line: str) -> bool:
 def stated_cut(said: str) -> str:
     """Return the line of a listing's final answer that reports missing names, or "".
 
-    | the answer                                                        | says so |
+    | the answer                                                        | reports |
     |-------------------------------------------------------------------|---------|
     | `226 Output truncated to 100 matches` (Pure-FTPd)                 | yes     |
     | `226 Anzeige auf 100 Einträge beschränkt.` (Pure-FTPd)            | yes     |
@@ -102,7 +102,7 @@ _CUT = re.compile(
 
 
 def stated_entry(line: str) -> FtpEntry | None:
-    """Parse `fact=value;fact=value; name` of MLSD or MLST; None: another form, or no type."""
+    """Parse `fact=value;fact=value; name` of MLSD or MLST; None for another form, or if no type is stated."""
     facts, blank, name = line.partition(" ")
     if not blank or not facts.endswith(";"):
         return None
@@ -125,5 +125,5 @@ def stated_entry(line: str) -> FtpEntry | None:
 
 
 def _entry(entry: FtpEntry) -> FtpEntry | None:
-    """Return None if no command can carry the name, or no folder can hold it."""
+    """Return the entry, or None if no command can send its name, or no folder can contain it."""
     return None if not entry.name or any(char in entry.name for char in "/\0\r\n") else entry

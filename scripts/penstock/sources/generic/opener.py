@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from penstock.sources.generic.ftp import Info
 
 
-# Protocols' fields of an object's version and time; the first one that is set counts.
+# protocols' fields of an object's version and time; the first field that is set counts
 VERSIONS = ("generation", "version_id", "etag", "ETag", "e_tag", "content_hash")
 TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modify", "created")
 
 _FTP = re.compile(r"(\d{8})(\d{6}(?:\.\d+)?)", re.ASCII)  # times of MLSD and MDTM (RFC 3659, 2.3), always UTC
 
-# An FTP server that accepts no further connection: at once, or after the login (ProFTPD's MaxClients).
+# answers of an FTP server that takes no further connection, at once or after login (ProFTPD's MaxClients)
 _CROWDED = re.compile(
     r"421|530.*(?:too many|maxim|\bmax\b|limit|already (?:logged|connected)|connections|sessions)",
     re.ASCII | re.DOTALL | re.IGNORECASE,
@@ -60,7 +60,7 @@ _CROWDED = re.compile(
 
 
 def protocol_errors() -> tuple[type[BaseException], ...]:
-    """Return what the loaded protocols raise for faults of the server or the network."""
+    """Return the exceptions that the loaded protocols raise for faults of the server or the network."""
     errors: list[type[BaseException]] = [OSError, EOFError, ftplib.Error]
     for module, name in (
         ("azure.core.exceptions", "AzureError"),
@@ -83,8 +83,8 @@ def nanoseconds(value: object) -> int:
     if isinstance(value, dt.datetime):
         return of_datetime(value)
     if isinstance(value, (int, float)):
-        # Microseconds are enough: a protocol may give the same time as a float in one answer and as a
-        # datetime in another, and both must become the same number.
+        # Rounded to microseconds: a protocol may give a time as a float in one answer, and as a datetime in
+        # another. Both must become the same number.
         return round(value * 1_000_000) * 1000
     if isinstance(value, str):
         ftp = _FTP.fullmatch(value)
@@ -126,8 +126,7 @@ def checksums_of(info: Info) -> list[SourceChecksum]:
 
 
 def failure(error: BaseException, key: str) -> PenstockError:
-    """Translate a protocol's error for the object `key`. The text may hold secrets: `Opener.failure` removes
-    them."""
+    """Translate a protocol's error for the object `key`. `Opener.failure` removes secrets from its text."""
     why = str(error)[:300] or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return SourceChangedError("the object is gone since it was listed", where=key, why=why)
@@ -149,16 +148,16 @@ def failure(error: BaseException, key: str) -> PenstockError:
 def _status(error: BaseException) -> int:
     """Return the HTTP status behind an error, or 0."""
     answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-    if isinstance(answer, dict):  # botocore's, the cause of s3fs's error
+    if isinstance(answer, dict):  # of botocore's error, which is the cause of s3fs's
         stated = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     else:
-        # aiohttp's errors carry `status`, gcsfs's `code`, those of requests, httpx and Azure the answer.
+        # Errors of aiohttp have `status`, of gcsfs `code`; requests, httpx and Azure have the answer.
         stated = getattr(error, "status", None) or getattr(error, "code", None)
         stated = stated or getattr(answer, "status_code", None)
     return stated if isinstance(stated, int) else 0
 
 
-# what opens a protocol; penstock's own environment has s3fs and adlfs
+# the packages that open protocols; penstock's own environment has s3fs and adlfs
 PACKAGES = {
     "s3": "s3fs",
     "az": "adlfs",
@@ -179,7 +178,7 @@ PACKAGES = {
 }
 HINT = "check the address, the account and storage_options: they are those of the library that is named here"
 OURS = frozenset({"reader", "credentials_file"})  # options that no library takes
-# Options of gcsfs, whose defaults request the right to write, and unpack compressed objects.
+# options of gcsfs, since its defaults request the right to write, and unpack compressed objects
 GOOGLE: Mapping[str, object] = {"access": "read_only", "session_kwargs": {"auto_decompress": False}}
 LOGS = (
     "fsspec", "paramiko", "s3fs", "aiobotocore", "botocore", "adlfs", "azure", "msal", "gcsfs", "google",
@@ -190,14 +189,14 @@ _SSL = re.compile(r"\[(?:SSL|X509)(?:: \w+)?\] |\s*\(_ssl\.c:\d+\)")
 
 @dataclass(frozen=True)
 class FsspecCredentials:
-    """Options from a `credentials_file`, for one protocol. Its representation shows none of them."""
+    """Options from a `credentials_file`, for one protocol. `repr` shows none of them."""
 
     options: Mapping[str, str] = field(repr=False)
     origin: str = ""  # see `sources.credentials`
 
 
 def resolve(config: SourceConfig) -> FsspecCredentials | None:
-    """Read the KEY=VALUE lines of `credentials_file`; None: no file is named. Raises PreflightError."""
+    """Read the KEY=VALUE lines of `credentials_file`; None if no file is named. Raises PreflightError."""
     from penstock.sources.credentials import pairs, read_secret
 
     path = config.storage_options.get("credentials_file")
@@ -208,17 +207,17 @@ def resolve(config: SourceConfig) -> FsspecCredentials | None:
 
 
 class Opener:
-    """The way to one source: connects, names objects for the library, and translates the library's errors."""
+    """Connects to one source, names objects for the library, and translates the library's errors."""
 
     def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None) -> None:
         self.url, self._options, self._reach = config.url, config.storage_options, config.reach
         self.secrets = credentials if credentials is not None else resolve(config)
-        self.root = ""  # the name by which the library knows the URL, once it was connected
+        self.root = ""  # the library's name for the URL, after `connect`
         self._single: bool | None = None
         self.markers = 0  # 1 if an empty object has the root's name, and others are below it
 
     def renew(self, credentials: object) -> None:
-        """Use these from the next `connect` on; readers reconnect then."""
+        """Use these credentials from the next `connect` on. Readers connect again at their next use."""
         assert isinstance(credentials, FsspecCredentials)
         self.secrets = credentials
 
@@ -234,7 +233,7 @@ class Opener:
         options |= dict(self.secrets.options) if self.secrets else {}
         try:
             if source_kinds.of_url(self.url) is source_kinds.FTP:
-                options.pop("ca_bundle", None)  # of `Reach`
+                options.pop("ca_bundle", None)  # `Reach` has it
                 _check_names(FtpConnection, options)
                 fs, root = FtpConnection.to(self.url, reach=self._reach, **options)
             else:
@@ -264,19 +263,19 @@ class Opener:
             self.disconnect(fs)
 
     def disconnect(self, fs: Any) -> None:
-        """Close FTP's connection, since its server may accept few; other protocols' end with `fs`."""
+        """Close an FTP connection, since servers may accept few. Other connections end with `fs`."""
         if isinstance(fs, FtpConnection):
             fs.close()
 
     def path(self, fs: Any, key: str) -> str:
-        """Return the name by which `fs` knows an object."""
+        """Return an object's name in `fs`."""
         return self.root if self.is_file(fs) else f"{self.root}/{key}"
 
     def is_file(self, fs: Any) -> bool:
         """Return whether the URL names one file.
 
-        In an object store, a file may have a prefix's name. A slash at the URL's end means the prefix;
-        without it `objects.source` has the table. Raises PreflightError where the URL names both.
+        In an object store, a file may have a prefix's name. A slash at the URL's end means the prefix; for a
+        URL without it see the table in `objects.source`. Raises PreflightError if the URL names both.
         """
         if self._single is None:
             self._single = bool(self.root) and not self.url.endswith("/") and bool(fs.isfile(self.root))
@@ -292,20 +291,20 @@ class Opener:
         return any(info["name"].strip("/") != self.root.strip("/") for info in fs.ls(self.root, detail=True))
 
     def failure(self, error: BaseException, key: str) -> PenstockError:
-        """Do as `failure`, without secrets in the error."""
+        """Do as the module's `failure`, but remove secrets from the error."""
         raised = failure(error, key)
         raised.why = self.cleaned(raised.why)
         return raised
 
     def cleaned(self, text: str) -> str:
-        """Remove values of the credentials file, signatures of shared access, and Python's names for TLS
-        faults from `text`."""
+        """Remove from `text` the credentials file's values, signatures of shared access, and Python's names
+        for TLS faults."""
         for secret in self.secrets.options.values() if self.secrets else ():
             text = text.replace(secret, "...") if secret else text
         return without_signatures(_SSL.sub("", text))
 
     def unreachable(self, error: BaseException) -> PreflightError:
-        """Make the error of an unreachable source, without secrets."""
+        """Make the error for an unreachable source, without secrets."""
         why = self.cleaned(str(error))[:300] or type(error).__name__
         return PreflightError("the source cannot be listed", where=self.url, why=why, hint=HINT)
 
@@ -323,14 +322,14 @@ class Opener:
 
 
 def finds_by_prefix(fs: Any) -> bool:
-    """Return whether the protocol is of a store of keys, whose `find` takes the beginning of a name."""
+    """Return whether the protocol's store has plain keys: its `find` then takes the beginning of a name."""
     find = getattr(fs, "_find", None) or getattr(fs, "find", None)
     return find is not None and "prefix" in inspect.signature(find).parameters
 
 
 def _check_names(kind: type[Any], options: Mapping[str, object]) -> None:
-    """Raise TypeError for a misspelt option of the protocol's class: many classes ignore unknown options, or
-    pass them on."""
+    """Raise TypeError for a misspelt option of the protocol's class, since many classes ignore unknown
+    options or pass them on."""
     makers = (vars(base).get("__init__") for base in kind.__mro__ if base is not object)
     named = {
         name: it for maker in filter(None, makers) for name, it in inspect.signature(maker).parameters.items()

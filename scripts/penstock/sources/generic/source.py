@@ -1,8 +1,8 @@
-"""A source that fsspec opens, and FTP: SFTP, Hugging Face, memory, ..., and stores by `reader: fsspec`.
+"""FTP, and sources that fsspec opens: SFTP, Hugging Face, memory, ..., and stores with `reader: fsspec`.
 
 The listing descends folder by folder, in byte order of the keys. The protocols have no conditional requests,
-so an object is described before and after its bytes (etag, generation, or size and time of change). Both
-descriptions must be of the listed version, and equal. All requests only read.
+so an object's description (etag, generation, or size and time of change) is requested before and after its
+bytes. Both descriptions must be of the listed version, and equal. All requests only read.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
     Names = list[tuple[bytes, str, Info]]
 
-# Seconds of one request at most: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are on time
-# without a byte, which a slow drip never reaches; gcsfs has none.
+# Seconds of one request, at most: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are on the time
+# without a byte, which slow transfers never reach; gcsfs has no limit.
 LONGEST = 300.0
 
 
 class FsspecBody:
-    """One range: by ranged requests where the protocol has them, else through a file object. `described`: the
-    object's description before its bytes."""
+    """One range, read by ranged requests if the protocol has them, else through a file object. `described` is
+    the object's description from before its bytes."""
 
     def __init__(self, reader: FsspecReader, entry: Entry, offset: int, length: int, described: Info) -> None:
         self.checksums: Sequence[SourceChecksum] = [
@@ -58,7 +58,7 @@ class FsspecBody:
         self._at, self._end = offset, offset + length
         self._ready = memoryview(b"")
         self._file: Any = None
-        self._beyond = False  # the object has bytes after its stated end
+        self._beyond = False  # whether the object has bytes after its stated end
 
     def readinto(self, buffer: memoryview) -> int:
         if not self._ready and self._at < self._end:
@@ -69,8 +69,8 @@ class FsspecBody:
         return count
 
     def _next(self) -> bytes:
-        """Return the next bytes of the range. The object's last ones are requested with one byte more, and
-        `close` reports if it came."""
+        """Return the next bytes of the range. With the object's last bytes, one byte more is requested; if it
+        comes, `close` raises an error."""
         size = min(REQUEST, self._end - self._at)
         last = self._at + size == self._entry.size
         block = self._requested(self._at, size + last)
@@ -102,7 +102,7 @@ class FsspecBody:
         try:
             ended = whole and self._at == self._entry.size and not self._beyond
             if ended and (self._file is not None or not self._at):
-                # A file has ended when its transfer is complete.
+                # The end of a file is certain only when its transfer is complete.
                 self._beyond = bool(self._requested(self._at, 1))
         finally:
             self.abandon()
@@ -120,7 +120,7 @@ class FsspecBody:
 
 
 class FsspecReader(Reader):
-    """See `port.Reader`. For one thread: its own file system object, made on first use and after credentials
+    """See `port.Reader`. Has a file system object of its own, made on first use, and again when credentials
     were renewed."""
 
     def __init__(self, opener: Opener) -> None:
@@ -196,7 +196,7 @@ class FsspecSource(Source):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Markers of folders, in stores of keys without folders, and links that the policy skips."""
+        """Numbers of folders' markers, in stores of plain keys, and of links that the policy skips."""
         counts = {"markers": self._markers + self._opener.markers, "links": self._skipped}
         return {what: count for what, count in counts.items() if count}
 
@@ -212,8 +212,8 @@ class FsspecSource(Source):
                 raise self._opener.unreachable(error) from None
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """List all; memory grows with the largest folder, as far as the protocol allows. Raises
-        PreflightError at the end, with the names of what the policies refuse."""
+        """See `port.Source`. Memory grows with the largest folder, if the protocol allows that. Raises
+        PreflightError at the end, naming the items that the policies refuse."""
         self._markers = self._skipped = 0
         offenders = RefusedFiles(self._keep)
         batch: list[Listed] = []
@@ -300,7 +300,7 @@ class FsspecSource(Source):
         return [(order, *names[order]) for order in sorted(names)]
 
     def list_one(self, key: str) -> Listed | None:
-        """List the object by the description that readers compare with the listing."""
+        """List the object from the description that readers compare with the listing."""
         try:
             with self._own_reader() as reader:
                 fs = reader.fs
@@ -318,8 +318,8 @@ class FsspecSource(Source):
 
     @contextlib.contextmanager
     def _own_reader(self) -> Iterator[FsspecReader]:
-        """Return this thread's reader, which logs in once for all keys, and again after an error: its
-        connection may be dead."""
+        """Return this thread's reader, which logs in once for all keys. After an error it logs in again,
+        since its connection may be dead."""
         reader: FsspecReader | None = getattr(self._threads, "reader", None)
         if reader is None:
             reader = self._threads.reader = self.reader()
@@ -330,7 +330,7 @@ class FsspecSource(Source):
             raise
 
     def _check_gone(self, fs: Any, key: str) -> None:
-        """Raise TransientError if listings of all folders on the key's path name it."""
+        """Raise TransientError if the listings of all folders on the key's path still have its names."""
         if self._opener.is_file(fs):
             return
         unread = RefusedFiles()
@@ -346,8 +346,8 @@ class FsspecSource(Source):
     def _itself(self, fs: Any, path: str, folder: str, info: Info, offenders: RefusedFiles) -> None:
         """Handle an item listed below a folder under the folder's own name, in a store of plain keys.
 
-        Its marker, an object `folder/` of no bytes, is counted. One with bytes, or objects `folder//...`, are
-        no files of any tree, and are refused, as in S3.
+        An empty object `folder/` is the folder's marker, and is counted. An object `folder/` with bytes, and
+        objects `folder//...`, cannot be files of a tree, and are refused, as in S3.
         """
         if info["type"] != "directory":
             if info.get("size"):
@@ -374,8 +374,8 @@ class FsspecSource(Source):
         return FsspecReader(self._opener)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """See `port.Source`. A protocol without checksums is not queried: an FTP server may accept only the
-        caller's connection."""
+        """See `port.Source`. A protocol without checksums is not queried, since an FTP server may accept only
+        the caller's connection."""
         if not source_kinds.of_url(self.url).states_checksums:
             return ()
         with self._own_reader() as reader:

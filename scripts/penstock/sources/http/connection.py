@@ -1,8 +1,8 @@
-"""HTTP/1.1 on one kept connection: a request out, the answer's head in, the body into the caller's buffers.
+"""Sends requests over one kept HTTP/1.1 connection, and receives the answers into the caller's buffers.
 
-Every network fault is a TransientError. A connection is kept only if the answer allows it and was read to its
-end. `timeout`: seconds without progress. Statuses are the caller's to judge; a request is repeated in one
-case only, see `Connection.request`.
+Every network fault is a TransientError. A connection is kept only if the answer allows that, and was read to
+its end. `timeout` is in seconds without progress. The caller judges statuses. A request is repeated in only
+one case, for which see `Connection.request`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from penstock.sources.http.sockets import Addresses, PacedSocket, TlsSocket
     from penstock.sources.http.values import Shape
 
-HEAD_ROOM = 8192  # bytes of the buffer that receives heads, at first
+HEAD_ROOM = 8192  # initial bytes of the buffer that receives heads
 HEAD_LIMIT = 1 << 16  # bytes of an answer's head, at most
-INTERIM = 16  # interim answers (1xx) before an answer, and trailer lines after a body, at most
-# Templates that a connection learns at most; if a server's heads always differ, their fields are parsed.
+INTERIM = 16  # the most interim answers (1xx) before an answer, and the most trailer lines after a body
+# The most templates that a connection learns. If a server's heads always differ, their fields are parsed.
 SHAPES = 8
 _FIELD = re.compile(rb"\r\n" + FIELD)
 _FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")  # a field's value that continues on the next line (RFC 9112, 5.2)
@@ -43,21 +43,21 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 
 
 class _StaleError(Exception):
-    """A kept connection that the server had closed before it read the request."""
+    """The server had closed the kept connection before it read the request."""
 
 
 class Connection:
     """One connection for one thread, made on first use.
 
-    After `request`: `status`, `headers` (names in lower case), `length` (of the body, -1 if not stated). Then
-    read the body by `readinto` and `finish`, or drop the connection by `abandon`. A small body may come with
-    its head: `take`.
+    `request` sets `status`, `headers` (names in lower case) and `length` (of the body, -1 if not stated).
+    Then read the body by `readinto` and `finish`, or drop the connection by `abandon`. A small body may come
+    together with its head; `take` returns it.
     """
 
     def __init__(
         self, endpoint: Endpoint, places: Addresses | None = None, *, names: HeaderNames | None = None
     ) -> None:
-        """`names`: the fields needed of answers received into `room`; others may be missing there."""
+        """`names` are the fields needed from answers received into `room`; other fields may be missing."""
         self.endpoint, self._names = endpoint, names or HeaderNames()
         self._places = places or addresses(*endpoint.address)
         self.status = 0
@@ -76,14 +76,14 @@ class Connection:
         self._body: memoryview | None = None
         self._got = 0
         self._sent = False
-        # how the connection broke after bytes already returned: raised on the next read
+        # the fault that broke the connection after bytes already returned; the next read raises it
         self._fault: TransientError | None = None
 
     # ---- request and head
 
     def send(self, head: bytes) -> None:
-        """Send a request's head ahead of time: `request` with the same head then only waits for the answer.
-        Never raises: `request` meets the error again."""
+        """Send a request's head ahead of time, so that `request` with the same head only waits for the
+        answer. Never raises, since `request` will raise the error."""
         if self._socket is not None and (self._left or not self._keep):
             self.abandon()
         try:
@@ -106,9 +106,9 @@ class Connection:
     ) -> int:
         """Send a request's head, unless it was sent ahead; read the answer's head, and return the status.
 
-        A kept connection found closed is replaced, once, and gets the head that `anew` makes, since the first
-        signature may be old. With `room`, an answer like the one before is received there, head and body
-        together: then call `take` before any other read.
+        If the server has closed the kept connection, send the head again over a new one, once. `anew` makes
+        that head, since the first signature may be old. With `room`, an answer like the last one is received
+        into it, head and body together. Then call `take` before any other read.
         """
         if self._socket is not None and not self._sent and (self._left or not self._keep):
             self.abandon()
@@ -153,8 +153,8 @@ class Connection:
         return self.status
 
     def _fits(self, shape: Shape, room: memoryview) -> bool:
-        """Receive into `room`, and return whether the answer is like the last one; else its bytes are ready
-        for `_read_head`."""
+        """Receive into `room`, and return whether the answer is like the last one. If it is not, `_read_head`
+        can read its bytes."""
         assert self._socket is not None
         count = self._socket.recv_into(room)
         if not count:
@@ -166,7 +166,7 @@ class Connection:
             if start + length <= len(room):
                 self.status, self.headers, self.length = 200, headers, length
                 self._chunked = False
-                # Bytes after the body belong to no request of ours.
+                # Bytes after the body answer no request of ours, so the connection is not kept.
                 self._keep = count <= start + length
                 self._body = room[start : start + length]
                 self._got = count - start
@@ -180,12 +180,12 @@ class Connection:
 
     @property
     def unbounded(self) -> bool:
-        """Whether only the connection's end ends the body, so that a cut is undetectable."""
+        """Whether the body ends only with the connection, so that a cut cannot be detected."""
         return self._left < 0 and not self._chunked
 
     def take(self) -> memoryview | None:
-        """Return the whole body if the answer was received into its request's `room`; valid until the room is
-        reused. None: read by `readinto`."""
+        """Return the whole body if the answer was received into its request's `room`; it is valid until the
+        room is reused. None means: read the body by `readinto`."""
         body = self._body
         if body is not None:
             got = self._got
@@ -214,7 +214,7 @@ class Connection:
             self._more_head(begun=interim > 0)
 
     def _more_head(self, *, begun: bool = False) -> None:
-        """Receive more of the head. `begun`: an interim answer came, so the server saw the request."""
+        """Receive more of the head. `begun` means that an interim answer came: the server saw the request."""
         assert self._socket is not None
         if self._end == len(self._buffer):
             if self._end >= HEAD_LIMIT:
@@ -274,8 +274,8 @@ class Connection:
     # ---- body
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill `buffer` with the body's next bytes; return 0 at its end. Without chunks the buffer is filled,
-        unless the body ends or the network stalls."""
+        """Read the body's next bytes into `buffer`; return their number, 0 at the body's end. A body without
+        chunks fills the buffer, unless it ends or the network stalls."""
         assert self._body is None, "take comes first"
         left = self._left
         if not left:
@@ -298,7 +298,7 @@ class Connection:
             if left > 0:
                 left -= count
             elif not count:
-                left = 0  # without a length the end of the connection is the end of the body
+                left = 0  # a body without a length ends with the connection
         self._left = left
         if not left and self._chunked:
             try:
@@ -308,7 +308,7 @@ class Connection:
         return count
 
     def _receive(self, buffer: memoryview) -> int:
-        """Fill `buffer` from the socket; less only at the end, or after the timeout."""
+        """Fill `buffer` from the socket; receive less only at the end, or after the timeout."""
         self._require_whole()
         assert self._socket is not None
         try:
@@ -329,10 +329,10 @@ class Connection:
             try:
                 count = self._socket.recv_into(buffer[got:], 0, self._flags)
             except OSError as error:
-                self._fault = self._broken(why(error))  # raised once the bytes before it are returned
+                self._fault = self._broken(why(error))  # raised by the read after these bytes
                 break
             if not count:
-                break  # the next call meets the end again
+                break  # the next call finds the end again
             got += count
             if time.monotonic() - began >= self.endpoint.reach.timeout:
                 break
@@ -344,7 +344,7 @@ class Connection:
             raise fault
 
     def _next_chunk(self, *, first: bool = False) -> int:
-        """Read up to the next chunk's size; 0 after the last chunk and its trailer."""
+        """Read up to the next chunk, and return its size; 0 after the last chunk and its trailer."""
         if not first and self._line():
             raise self._broken(_BAD_CHUNK)
         size = _CHUNK_SIZE.fullmatch(self._line())
@@ -408,14 +408,14 @@ class Connection:
         return b"".join(blocks)
 
     def finish(self) -> bool:
-        """End an answer. True if its body was at its end; else the connection is dropped."""
+        """End an answer. Return True if its body was read to its end; else drop the connection."""
         ended = not self._left
         if not ended or not self._keep or self._start != self._end:
             self.abandon()
         return ended
 
     def ends(self) -> bool:
-        """Return whether the body ends here; for a body without a length, this reads the connection."""
+        """Return whether the body ends here. For a body without a length, this reads from the connection."""
         self._require_whole()
         if self.unbounded:
             return self._start == self._end and not self._receive(memoryview(bytearray(1)))

@@ -1,7 +1,7 @@
 """How a server is reached: address, TLS, proxy, certificate authorities.
 
-HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY (lower case too), AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE and
-SSL_CERT_FILE are honoured; `Reach` takes precedence.
+The variables HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY (also in lower case), AWS_CA_BUNDLE,
+REQUESTS_CA_BUNDLE and SSL_CERT_FILE are honoured; `Reach` takes precedence over them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from penstock.core.errors import ConfigError, PreflightError
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One server, with the way to it. Never holds the user info of a URL."""
+    """One server, and how to reach it. Never contains the user info of a URL."""
 
     host: str
     port: int
     tls: bool
     reach: Reach = field(default_factory=Reach)
-    ca_bundle: str | None = None  # A file or folder of certificate authorities; None: the system's
+    ca_bundle: str | None = None  # a file or folder of certificate authorities; None: the system's
     proxy: tuple[str, int] | None = None  # host and port; None: the server is reached directly
-    proxy_authorization: str = ""  # the value of the header Proxy-Authorization; "": none is sent
+    proxy_authorization: str = ""  # the value of the header Proxy-Authorization; "" if none is sent
 
     @property
     def url(self) -> str:
@@ -36,7 +36,7 @@ class Endpoint:
 
     @property
     def authority(self) -> str:
-        """The Host header."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
@@ -47,12 +47,12 @@ class Endpoint:
 
     @property
     def tunnel(self) -> bool:
-        """Whether a CONNECT request makes the proxy pass TLS through."""
+        """Whether a CONNECT request is to make the proxy pass TLS through."""
         return self.proxy is not None and self.tls
 
     @property
     def origin(self) -> str:
-        """What precedes the path in a request line: plain HTTP through a proxy names the server."""
+        """The text before the path in a request line: the server's URL for plain HTTP through a proxy."""
         return self.url if self.proxy is not None and not self.tls else ""
 
     @property
@@ -64,7 +64,7 @@ class Endpoint:
 
 
 def split(url: str) -> SplitResult:
-    """Split an http(s) URL. Raises ConfigError for any other."""
+    """Split an http(s) URL. Raises ConfigError for any other URL."""
     try:
         components = urlsplit(url)
         if components.scheme in ("http", "https") and components.hostname and components.port != 0:
@@ -76,24 +76,24 @@ def split(url: str) -> SplitResult:
 
 
 def ascii_host(name: str) -> str:
-    """Return a host's name as sent: in its `xn--` form if it is not ASCII. Raises ValueError."""
+    """Return a host's name as it is sent, in its `xn--` form if it is not ASCII. Raises ValueError."""
     return name if name.isascii() else name.encode("idna").decode("ascii")
 
 
 def without_user(url: str) -> str:
-    """Make a URL fit to be shown: without user, password and query."""
+    """Return the URL without user, password and query, so that it may be shown."""
     try:
         components = urlsplit(url)
-    except ValueError:  # a password could be anywhere in it
+    except ValueError:  # a password could be anywhere in the URL
         return url.partition("://")[0] + "://..."
     return components._replace(netloc=components.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def endpoint(url: str, reach: Reach) -> Endpoint:
-    """Make the endpoint of a URL, by `reach` and the environment.
+    """Make the endpoint of a URL, with the settings of `reach` and the environment.
 
-    Raises ConfigError for other than http(s) URLs and an unusable proxy in the options. Raises PreflightError
-    for such a proxy in the environment, and a missing bundle.
+    Raises ConfigError if the URL is not http(s), or the proxy in the options cannot be used. Raises
+    PreflightError if the proxy in the environment cannot be used, or the bundle is missing.
     """
     components = split(url)
     assert components.hostname is not None
@@ -105,8 +105,8 @@ def endpoint(url: str, reach: Reach) -> Endpoint:
 
 
 def _proxy(host: str, port: int, scheme: str, configured: str) -> tuple[tuple[str, int] | None, str]:
-    """Return the proxy's address and authorization, or (None, ""). For a proxy that is not http, raises
-    ConfigError, or PreflightError if the environment names it."""
+    """Return the proxy's address and authorization, or (None, ""). Raises ConfigError for a proxy that is not
+    http, or PreflightError if the environment names it."""
     name, url = _named_proxy(host, port, scheme, configured)
     if not url:
         return None, ""
@@ -130,8 +130,8 @@ def _proxy(host: str, port: int, scheme: str, configured: str) -> tuple[tuple[st
 
 
 def _named_proxy(host: str, port: int, scheme: str, configured: str) -> tuple[str, str]:
-    """Return the setting with a server's proxy (`proxy`, or a variable of the environment), and the proxy's
-    URL; ("", ""): none."""
+    """Return the name of the setting with a server's proxy (`proxy`, or a variable), and the proxy's URL; or
+    ("", "") without a proxy."""
     if configured:
         return "`proxy`", configured
     for name in (f"{scheme}_proxy", "all_proxy"):
@@ -143,7 +143,8 @@ def _named_proxy(host: str, port: int, scheme: str, configured: str) -> tuple[st
 
 
 def bypassed(host: str, port: int, no_proxy: str) -> bool:
-    """Return whether NO_PROXY names this server: `*`, names and their subdomains, addresses, networks."""
+    """Return whether NO_PROXY lists this server by `*`, by its name or a parent domain, address or
+    network."""
     for item in no_proxy.replace(",", " ").split():
         name, _, wanted = item.partition(":") if item.count(":") == 1 else (item, "", "")
         if wanted and wanted != str(port):
@@ -160,8 +161,8 @@ def bypassed(host: str, port: int, no_proxy: str) -> bool:
 
 
 def ca_bundle(reach: Reach) -> str | None:
-    """Return the file or folder of certificate authorities; None: the system's. Raises PreflightError if the
-    named file is missing."""
+    """Return the file or folder of certificate authorities; None for the system's. Raises PreflightError if
+    the named file is missing."""
     for name, value in (
         ("ca_bundle", reach.ca_bundle),
         ("AWS_CA_BUNDLE", os.environ.get("AWS_CA_BUNDLE")),
@@ -182,8 +183,7 @@ def ca_bundle(reach: Reach) -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def tls_context(bundle: str | None, protocol: str | None = "http/1.1") -> ssl.SSLContext:
-    """Make a context that always verifies names and certificates; one for each bundle, protocol and
-    process."""
+    """Make a context, cached by bundle and protocol, that always verifies names and certificates."""
     try:
         folder = bundle if bundle is not None and os.path.isdir(bundle) else None
         context = ssl.create_default_context(cafile=None if folder else bundle, capath=folder)

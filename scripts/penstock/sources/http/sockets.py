@@ -1,8 +1,8 @@
-"""Connects to an endpoint: by one of its addresses, through a proxy, with TLS, and without stalls.
+"""Connects to an endpoint: by one of its addresses, perhaps through a proxy or with TLS; detects stalls.
 
-A large store has several addresses, each good for part of its speed: new connections rotate through all
-(`Addresses`), past dead ones. `PacedSocket` raises an error for a stalled connection, not for a slow one.
-`TlsSocket` feeds TLS in large pieces, with half the system calls of `ssl.SSLSocket`.
+A large store has several addresses, and each gives only a part of its speed. So new connections use all
+addresses in turn, dead ones last (`Addresses`). `PacedSocket` raises an error for a stalled connection, not
+for a slow one. `TlsSocket` feeds TLS in large pieces, with half the system calls of `ssl.SSLSocket`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     HostAddress = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 FRESH = 30.0  # seconds after which a name is looked up again
-REST = 30.0  # seconds for which a failed address comes last
-LEAST = 5.0  # seconds to wait for each of several addresses at least, if the timeout allows
+REST = 30.0  # seconds for which a failed address is tried last
+LEAST = 5.0  # the least seconds to wait for each of several addresses, if the timeout allows
 
 
 def look_up(host: str, port: int) -> Sequence[HostAddress]:
@@ -55,12 +55,12 @@ class Addresses:
         self._places: Sequence[HostAddress] = ()
         self._looked = 0.0
         self._dead: dict[HostAddress, float] = {}
-        # Processes begin at different places; spreading needs no secret randomness.
+        # Processes begin at different addresses; spreading needs no secret randomness.
         self._turn = random.randrange(1 << 16)  # noqa: S311
 
     def connect(self, timeout: float) -> tuple[socket.socket, HostAddress]:
-        """Return a connected socket with `timeout` set, and its address. Raises the last address's OSError if
-        none connects."""
+        """Return a connected socket with this timeout, and its address. If all fail, raise the last
+        OSError."""
         order = self._order()
         each = timeout if len(order) == 1 else min(timeout, max(timeout / len(order), LEAST))
         refusal = OSError("the name has no address")
@@ -103,7 +103,7 @@ class Addresses:
             return sorted(order, key=lambda place: self._dead.get(place, 0.0) > now)
 
     def failed(self, place: HostAddress) -> None:
-        """Put an address that failed to connect or to continue last for a while."""
+        """Try this address last for a while, since it failed to connect or to continue."""
         with self._lock:
             now = self._clock()
             self._dead = {address: until for address, until in self._dead.items() if until > now}
@@ -112,19 +112,19 @@ class Addresses:
 
 @functools.lru_cache(maxsize=64)
 def addresses(host: str, port: int) -> Addresses:
-    """Return this process's own."""
+    """Return this process's `Addresses` of a name and port."""
     return Addresses(host, port)
 
 
-SLOW = 1024  # bytes a second below which a line counts as dead
+SLOW = 1024  # bytes a second; a slower connection counts as dead
 
 
-PLENTY = 65536  # bytes a second that always suffice: many streams may share a thin line
+PLENTY = 65536  # bytes a second that always suffice, since many streams may share a slow line
 DAY = 86400.0  # seconds of waiting within which a body of known length must arrive
 
 
 class PacedSocket:
-    """Wraps a connected socket, and sets its timeout in the kernel: one system call a block."""
+    """Wraps a connected socket, and sets its timeout in the kernel, so that a block takes one system call."""
 
     __slots__ = ("_clock", "_got", "_raw", "_slow", "_timeout", "_waited")
 
@@ -136,7 +136,7 @@ class PacedSocket:
         clock: Callable[[], float] = time.monotonic,
         kernel: bool = True,
     ) -> None:
-        """`kernel=False`: the socket keeps its own timeout, as one of `ssl` must."""
+        """With `kernel=False`, the socket keeps its own timeout, as a socket of `ssl` must."""
         self._raw, self._timeout, self._clock = raw, timeout, clock
         self._got, self._waited, self._slow = 0, 0.0, float(SLOW)
         if not kernel:
@@ -157,7 +157,7 @@ class PacedSocket:
         self._slow = min(PLENTY, max(SLOW, length / DAY))
 
     def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:
-        """Receive as a socket. Raises TimeoutError for a drip, BlockingIOError if no byte came."""
+        """Receive as a socket does. Raises TimeoutError for a slow drip, BlockingIOError if no byte came."""
         clock = self._clock
         began = clock()
         count = self._raw.recv_into(buffer, nbytes, flags)
@@ -174,18 +174,17 @@ class PacedSocket:
         self._raw.close()
 
 
-# Bytes of one read from the socket; 32 KiB to 1 MiB were no faster. OpenSSL's own loop over the socket (its
-# buffering BIO, by ctypes) would save a tenth of the CPU at most: too little for code that reads CPython's
-# internals.
+# Bytes of one read from the socket; other sizes from 32 KiB to 1 MiB were no faster. OpenSSL's own loop over
+# the socket (its buffering BIO, by ctypes) would save a tenth of the CPU at most. That is too little for code
+# that reads CPython's internals.
 FEED = 256 << 10
 
 
 class TlsSocket:
-    """The few methods of a socket that a connection uses. Timeouts are the inner socket's."""
+    """TLS over a `PacedSocket`, which has the timeouts. Has the few methods of a socket that we need."""
 
     def __init__(self, raw: PacedSocket, context: ssl.SSLContext, host: str) -> None:
-        """Do the TLS handshake. Raises ssl.SSLError or OSError; the caller then still owns the inner
-        socket."""
+        """Do the TLS handshake. Raises ssl.SSLError or OSError; the caller then still owns `raw`."""
         self._raw = raw
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=host)
@@ -199,7 +198,7 @@ class TlsSocket:
                 if not self._more():
                     raise ConnectionResetError("closed during the TLS handshake") from None
             except ssl.SSLError:
-                self._flush()  # the alert with the reason
+                self._flush()  # sends the alert with the reason
                 raise
         self._flush()
 
@@ -210,7 +209,7 @@ class TlsSocket:
         self._flush()
 
     def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ARG002 (a socket's)
-        """Fill `buffer` with arrived bytes; wait only for the first byte. 0 at the end."""
+        """Fill `buffer` with arrived bytes; wait only for the first byte. Return 0 at the end."""
         read, size, got = self._tls.read, len(buffer), 0
         while got < size:
             try:
@@ -251,7 +250,7 @@ STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
 AUTHORITIES = "name your site's certificate authorities by `ca_bundle` in storage_options"
 _DATES = "compare this machine's clock (`date`); where it is right, have the server's certificate renewed"
 _NAMES = "write the server's address as the certificate has it"
-# by OpenSSL's X509_V_ERR: not yet valid, expired, another host name, another IP address
+# hints by OpenSSL's codes X509_V_ERR: not yet valid, expired, another host name, another IP address
 _REMEDIES = {9: _DATES, 10: _DATES, 62: _NAMES, 64: _NAMES}
 # OpenSSL's reasons when a server answers without TLS
 _NO_TLS = frozenset(
@@ -261,8 +260,7 @@ PROXY_HEAD = 8192  # bytes of a proxy's answer to CONNECT, at most
 
 
 def connect(endpoint: Endpoint, places: Addresses) -> PacedSocket | TlsSocket:
-    """Connect, ready for a request. Raises FailedError for an untrusted certificate, TransientError for all
-    else."""
+    """Connect to the server. Raises FailedError for an untrusted certificate, else TransientError."""
     try:
         opened, place = places.connect(endpoint.reach.timeout)
     except OSError as error:
@@ -297,7 +295,7 @@ def _tunnel(endpoint: Endpoint, opened: PacedSocket) -> None:
         lines.append(f"Proxy-Authorization: {endpoint.proxy_authorization}")
     opened.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
     answer, byte = b"", memoryview(bytearray(1))
-    while b"\r\n\r\n" not in answer:  # byte by byte: what follows belongs to TLS
+    while b"\r\n\r\n" not in answer:  # byte by byte, since later bytes belong to TLS
         if not opened.recv_into(byte) or len(answer) > PROXY_HEAD:
             raise OSError("the proxy closed the connection")
         answer += byte
@@ -312,7 +310,7 @@ def broken(endpoint: Endpoint, reason: str) -> TransientError:
 
 
 def why(error: OSError) -> str:
-    """Describe a fault of a socket or of TLS; a too slow connection's (`PacedSocket`) stays as it is."""
+    """Describe a fault of a socket or of TLS; keep `PacedSocket`'s text about a slow connection."""
     if isinstance(error, (TimeoutError, BlockingIOError)):
         text = str(error)
         return text if text.startswith("only ") else "no byte came within the timeout"

@@ -1,5 +1,5 @@
-"""Values as they stand in requests and answers (whole numbers, dates, names in a URL, text of XML, JSON), and
-a template of a server's answers, so that the head of an answer like the last one needs no parsing. Pure.
+"""Converts values of requests and answers: whole numbers, dates, names in a URL, text of XML, JSON. Also
+makes templates of heads, so that the head of an answer like the last one needs no parsing. Pure.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-# Converts values of requests and answers: whole numbers, dates, names in a URL, text of XML, JSON.
-#
-# Names are quoted once, all but unreserved bytes (RFC 3986, SigV4). Dates are HTTP's, like `Wed, 06 May 2026
-# 07:08:09 GMT`, or as stores write them. Stores' XML is read by patterns, not by a parser.
+# Names are quoted once: all bytes except the unreserved ones (RFC 3986, SigV4). Dates have HTTP's form, such
+# as `Wed, 06 May 2026 07:08:09 GMT`, or the forms that stores write. Stores' XML is read by patterns, not by
+# a parser.
 
 DIGITS = 19  # digits of 2**63, the first size that no file has
 
 
 def decimal(text: str | bytes) -> int | None:
-    """Parse plain digits, at most DIGITS of them; None for anything else. `int` would take signs, blanks,
-    underscores and other scripts' digits, and raise for very many."""
+    """Parse plain digits, at most DIGITS of them; None for anything else. `int` would accept signs, blanks,
+    underscores and other scripts' digits, and raise for very long texts."""
     plain = text.isascii() and text.isdigit() and len(text) <= DIGITS
     return int(text) if plain else None
 
@@ -35,18 +34,18 @@ _SECONDS = re.compile(r"(-?)([0-9]{1,11})(?:\.([0-9]+))?", re.ASCII)
 
 
 def http_date(text: str) -> int | None:
-    """Return seconds since the epoch; None: not a date."""
-    import email.utils  # rarely needed: workers are spared a dozen modules
+    """Return seconds since the epoch; None for anything but a date."""
+    import email.utils  # rarely needed, and it imports a dozen modules
 
     try:
         parsed = email.utils.parsedate_tz(text)
         return None if parsed is None else email.utils.mktime_tz(parsed)
-    except (ValueError, OverflowError):  # not in the calendar
+    except (ValueError, OverflowError):  # a date that the calendar lacks
         return None
 
 
 def stated_in_metadata(value: bytes) -> int:
-    """Parse a tool's time in an object's metadata into nanoseconds since the epoch; 0 for anything else.
+    """Parse the time that a tool wrote into an object's metadata. Return nanoseconds since the epoch, or 0.
 
     rclone and s3fs write seconds in S3, perhaps with a fraction; rclone writes ISO 8601 in Azure.
     """
@@ -84,7 +83,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9/._~-]*")
 
 
 def quoted(key: str) -> str:
-    """Quote a key (`str` by os.fsdecode) for a path; slashes stay."""
+    """Quote a key (`str` by os.fsdecode) for a path; slashes stay as they are."""
     if _PLAIN.fullmatch(key):
         return key
     return quote_from_bytes(key.encode("utf-8", "surrogateescape"), safe="/" + _UNRESERVED)
@@ -123,13 +122,13 @@ def _numbered(match: re.Match[str]) -> str:
     # An ampersand stays escaped here: `_ENTITIES` replaces it, once.
     if code == 38:
         return "&amp;"
-    # Half of a surrogate pair is no character: no key has one.
+    # Half of a surrogate pair is no character, and no key contains it.
     return match[0] if code >= 0x110000 or 0xD800 <= code < 0xE000 else chr(code)
 
 
 def first_values(body: bytes) -> dict[str, str]:
-    """Return the text of the first text-only element of each name, such as an error's `Code` and `Message`;
-    {}: not XML."""
+    """Return {name: text} of the first text-only element of each name, such as an error's `Code` and
+    `Message`. Return {} if the body is not XML."""
     values: dict[str, str] = {}
     for tag, value in _TAG.findall(body):
         values.setdefault(tag.decode("latin-1"), plain(value.decode("utf-8", "replace")))
@@ -137,7 +136,7 @@ def first_values(body: bytes) -> dict[str, str]:
 
 
 def document(text: bytes, where: str) -> dict[str, Any]:
-    """Parse a JSON object. Raises TransientError for one that is cut off, FailedError for anything else."""
+    """Parse a JSON object. Raises TransientError if it is cut off, FailedError for any other text."""
     try:
         answer = json.loads(text)
     except ValueError:
@@ -149,12 +148,11 @@ def document(text: bytes, where: str) -> dict[str, Any]:
     return answer
 
 
-# Templates of a server's answers, so that heads like the last one need no parsing.
-#
-# A store answers thousands of requests with heads that differ in few values. Parsing a head costs more CPU
-# than hashing a small object; comparing it with a template costs a tenth of that. A head fits if every field
-# that a caller reads equals the learned one, but for length, etag, range and checksums, which are extracted.
-# Any other head is parsed: a template never decides what an answer means.
+# Templates of heads: a store answers thousands of requests with heads that differ in few values. Parsing a
+# head costs more CPU than hashing a small object; comparing it with a template costs a tenth of that. A head
+# fits the template if every field that a caller reads equals the learned field. The exceptions are length,
+# etag, range and checksums, which are extracted. Any other head is parsed, so a template never decides what
+# an answer means.
 
 FIELD = rb"([!-9;-~]+):[ \t]*([^\r\n]*)"  # one field of a head: its name and its value
 _LINE = re.compile(FIELD)
@@ -163,11 +161,11 @@ _ETAG = b"etag"
 
 
 class HeaderNames(NamedTuple):
-    """The fields that are read of a store's objects, beside HTTP's own; in lower case. A trailing dash marks
-    a prefix."""
+    """The fields that a reader of a store's objects needs, beside HTTP's own. Names are in lower case; a name
+    that ends in a dash is a prefix."""
 
-    values: tuple[bytes, ...] = ()  # differ by object: checksums, versions
-    fixed: tuple[bytes, ...] = ()  # mostly equal for all objects: kinds of checksums, encryption
+    values: tuple[bytes, ...] = ()  # fields that differ between objects: checksums, versions
+    fixed: tuple[bytes, ...] = ()  # fields that rarely differ: kinds of checksums, encryption
 
 
 _FIXED = (b"connection", b"transfer-encoding", b"content-encoding")
@@ -179,7 +177,7 @@ def _any_of(names: Iterable[bytes]) -> Callable[[bytes], object]:
     return re.compile(b"|".join(each)).fullmatch
 
 
-# fields that may be repeated, as one list (RFC 9110, 5.3)
+# fields that may be repeated, and then form one list (RFC 9110, 5.3)
 _LISTS = frozenset(
     {
         b"connection",
@@ -202,8 +200,8 @@ _ONCE_PREFIXES = (
 
 
 def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], bytes]:
-    """Return a head's fields by lower-case name, and the first decisive field with two different values, or
-    b"". Such an answer is ambiguous, and the caller refuses it."""
+    """Return a head's fields by lower-case name, and the name of an ambiguous field, or b"". Such a field may
+    occur only once, but has two different values; the caller refuses the answer."""
     by_name: dict[bytes, bytes] = {}
     for label, text in lines:
         name, value = label.lower(), text.rstrip()
@@ -216,7 +214,7 @@ def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], by
 
 
 class Shape:
-    """The template of one head; see `learn`."""
+    """The template of a head, made by `learn`."""
 
     __slots__ = ("_again", "_fixed", "_match", "_names")
 
@@ -226,8 +224,7 @@ class Shape:
         self._again = [name for name in names if name.endswith(_AGAIN)]
 
     def fit(self, received: memoryview) -> tuple[int, dict[bytes, bytes]] | None:
-        """Match a whole head at the start of the bytes; return the body's offset and the fields to read, or
-        None."""
+        """Match a whole head at the start of the bytes. Return the body's offset and the fields, or None."""
         match = self._match(received)
         if match is None:
             return None
@@ -241,12 +238,12 @@ class Shape:
 
 
 _VALUE = rb":[ \t]*((?:[!-~]+(?: +[!-~]+)*)?)"
-_AGAIN = b"\0"  # ends the name of a list's further field
+_AGAIN = b"\0"  # suffix of the name of a list's second field
 
 
 def learn(head: bytes, names: HeaderNames) -> Shape | None:
-    """Make the template of a head without its blank line, for a reader of these fields. None: it states no
-    length, no etag (then other fields identify the object), or repeats a field."""
+    """Make the template of a head, without its blank line, for a reader of these fields. None if the head has
+    no length or no etag (then other fields identify the object), or repeats a field."""
     is_fixed, is_value = _any_of((*_FIXED, *names.fixed)), _any_of((*_VALUES, *names.values))
     status, *lines = head.split(b"\r\n")
     pattern = [re.escape(status)]

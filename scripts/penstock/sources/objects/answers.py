@@ -1,6 +1,6 @@
 """Judges a store's answers: which error a refusal means, and whether an object's version, size, range and
-length are the listed ones. A condition (If-Match, a version in the query) is not enough: some servers and
-proxies ignore it."""
+length are the listed ones. A condition (If-Match, a version in the query) is not enough, since some servers
+and proxies ignore it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Meaning(NamedTuple):
 _ENDED = Meaning(ExpiredCredentialsError, "the session's keys ended")
 REFUSED = Meaning(ExpiredCredentialsError, "the store refuses the credentials")
 _CLOCK = Meaning(FailedError, "this machine's clock is wrong", "set it (NTP)")
-# Codes about credentials, in every store. Where a key was deleted, or a server lost a session (MinIO:
-# `InvalidTokenId`), the place of the source's keys may hold new ones by now.
+# Codes about credentials, in every store. If a key was deleted, or a server lost a session (MinIO:
+# `InvalidTokenId`), the place of the source's keys may have new ones by now.
 CREDENTIALS: Mapping[str, Meaning] = {
     **dict.fromkeys(
         ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "ExpiredAuthenticationToken"),
@@ -107,17 +107,17 @@ def refusal(
 ) -> PenstockError:
     """Return the error of an answer with an unwanted status.
 
-    `listing`: the request was of a listing, so no known object can be gone.
+    If `listing`, the request was for a listing, so no known object can be gone.
 
     | status, code | error |
     |---|---|
-    | one of `codes`, one of `CREDENTIALS` | what it says there |
+    | a code in `codes` or `CREDENTIALS` | the error named there |
     | 401 | ExpiredCredentialsError |
-    | 407 | FailedError: every other request is answered so too |
-    | 429, 503, `backoff.OVERLOADED_CODES`; one of the next row with a Retry-After | OverloadedError |
-    | 408, other 5xx, one of `WAITS` | TransientError |
-    | 412; 404, 410; 416 | SourceChangedError |
-    | all else | ObjectError |
+    | 407 | FailedError, since every other request gets this answer, too |
+    | 429, 503, a code in `backoff.OVERLOADED_CODES`, or the next row with a Retry-After | OverloadedError |
+    | 408, other 5xx, a code in `WAITS` | TransientError |
+    | 412, 404, 410, 416 | SourceChangedError |
+    | any other | ObjectError |
     """
     why = " ".join(filter(None, (f"status {status}", code, message[:300])))
     meaning = codes.get(code) or CREDENTIALS.get(code) or STATUSES.get(status)
@@ -145,22 +145,21 @@ def misfit(
     span: tuple[int, int],
     where: str,
 ) -> PenstockError | None:
-    """Return what is wrong with an answer of status 200 or 206 to a GET of `span` (offset, length), if
-    anything.
+    """Return the error of an answer of status 200 or 206 to a GET of `span` (offset, length), or None.
 
-    `length`: the stated length, -1 for none. `version`: see `ObjectClient.version`. Stores may keep objects
-    in a Content-Encoding, and serve them as stored. The first row that applies:
+    `length` is the stated length, -1 if none is stated. For `version` see `ObjectClient.version`. Stores may
+    keep objects in a Content-Encoding, and serve them as stored. The first row that applies counts:
 
     | the answer | error |
     |---|---|
-    | a token is listed, the answer states no version | ObjectError: a login page, a proxy |
-    | a token is listed, the answer states another version | SourceChangedError |
-    | has a Content-Encoding, and its length is another one, or not stated | ObjectError: encoded on the way |
-    | 206: the object's size (`/total`) is not the listed one | SourceChangedError |
-    | 200, and no token is listed: another length | SourceChangedError |
-    | 206: another range | ObjectError |
-    | another length | TransientError: something on the way cut it |
-    | none of these, or no length is stated | none |
+    | states no version, though a token is listed | ObjectError: a login page, a proxy |
+    | states another version than the listed token | SourceChangedError |
+    | has a Content-Encoding, and another length or none | ObjectError: encoded on the way |
+    | is 206, with another size of the object (`/total`) than the listed one | SourceChangedError |
+    | is 200, with another length, and no token is listed | SourceChangedError |
+    | is 206, with another range | ObjectError |
+    | has another length | TransientError: something on the way cut it |
+    | is none of these, or states no length | none |
     """
     offset, wanted = span
     other_length = length not in (-1, wanted)
@@ -182,7 +181,7 @@ def misfit(
             return ObjectError("the server answers with another range", where=where, why=why)
     if other_length:
         why = f"{length} bytes where {wanted} were asked for"
-        if status == 200 and not entry.token:  # the size is all that can show a change
+        if status == 200 and not entry.token:  # only the size can show a change
             return _other_size(where, why)
         return TransientError("the answer's length is not the listed one", where=where, why=why)
     return None
@@ -191,7 +190,7 @@ def misfit(
 def head_misfit(
     length: int, headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
 ) -> PenstockError | None:
-    """Judge a HEAD's answer of status 200, or an object's description. `length`: bytes, -1 if not stated."""
+    """Judge the answer to a HEAD, of status 200, or an object's description. `length` is -1 if not stated."""
     if (error := other_version(headers, version, entry, where)) is not None:
         return error
     if length not in (-1, entry.size):

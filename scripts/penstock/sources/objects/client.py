@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.http.endpoint import Endpoint
 
-    Judge = Callable[[bytes], PenstockError | None]  # the error of a body, by its first `reader.BEGIN` bytes
+    Judge = Callable[[bytes], PenstockError | None]  # gets `reader.BEGIN` bytes, and returns the body's error
 
 ERROR_LIMIT = 1 << 16  # bytes of an error's body, at most
 PAGE_LIMIT = 64 << 20  # bytes of a page of a listing, at most
@@ -30,42 +30,41 @@ Request = tuple[str, str, str]
 
 
 class Described(NamedTuple):
-    """What a HEAD's answer says of an object, beside size and version."""
+    """The facts about an object in the answer to a HEAD, beside size and version."""
 
     folder: bool = False  # a folder's marker, not an object
     archived: str = ""  # `Listed.archived`
-    time: int = 0  # in its metadata, in nanoseconds since the epoch; 0: none or unreadable
+    time: int = 0  # the time in its metadata, in nanoseconds since the epoch; 0 if missing or unreadable
 
 
 class ObjectClient:
-    """Base of the dialects. A subclass calls `go_to` in `__init__`, and overrides what differs in its store,
-    such as `renew` and `signed` for signatures."""
+    """Base of the dialects. A subclass calls `go_to` in `__init__`, and overrides the methods that differ for
+    its store, such as `renew` and `signed` for signatures."""
 
-    # The headers that `version`, `checksums` and `refusal` read: all that is kept of small objects.
+    # The headers that `version`, `checksums` and `refusal` read. Of small objects only these are kept.
     NAMES: ClassVar[HeaderNames] = HeaderNames()
     REDIRECTS: ClassVar[int] = 4  # requests in a call of `request`, at most
-    # raised for a circle of redirects; FailedError: it is the whole store's
+    # the error for a circle of redirects; FailedError if the circle concerns the whole store
     CIRCLE: ClassVar[type[PenstockError]] = FailedError
     VERSION: ClassVar[bytes] = b"etag"  # the header that states an object's version
-    connection: Connection  # after `request`: it holds the answer's head
+    connection: Connection  # after `request`, has the answer's head
 
     def __init__(self, url: str, prefix: str = "", single: str = "") -> None:
-        """`url` is the source's, for people: with the prefix, without secrets. `prefix`: "" or ending in a
-        slash. `single`: the key of the object that a URL without a slash at its end names; else ""."""
+        """`url` is the source's URL for people, with the prefix and without secrets. `prefix` is "" or ends
+        in a slash. `single` is the key of the one object that the URL names, or "" for a prefix."""
         self.url, self.prefix, self.single = url, prefix, single
         self.root = ""
         self._sent = b""
         self._error: bytes | None = None
 
-    # ---- what a dialect says
+    # ---- methods for dialects to override
 
     def renew(self, credentials: object) -> None:
-        """Sign with these from the next request on. Called before every request, so cheap for the same
-        ones."""
+        """Sign with these credentials from the next request on. This is called before every request, so it is
+        cheap if they are the same as before."""
 
     def signed(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:  # noqa: ARG002
-        """Add authentication to the query and header lines of a request to `path`, which begins at the
-        server's root."""
+        """Add authentication to a request's query and header lines. `path` begins at the server's root."""
         return query, lines
 
     def get(self, entry: Entry) -> Request:
@@ -74,27 +73,27 @@ class ObjectClient:
         return f"/{quoted(self.name_in(self.prefix, entry.key))}", "", condition
 
     def version(self, headers: Mapping[bytes, bytes], size: int) -> str | None:  # noqa: ARG002 (the web's)
-        """Return the version of an answer, in the form of the listing's `token`. None: something other than
-        the store answered."""
+        """Return the version of an answer, in the form of the listing's `token`. None if something other than
+        the store sent the answer."""
         stated = headers.get(self.VERSION)
         return None if stated is None else stated.strip(b'"').decode("latin-1")
 
     def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:  # noqa: ARG002
-        """Return the stated checksums; `whole`: the body is the whole object."""
+        """Return the stated checksums. If `whole`, the body is the whole object."""
         return ()
 
     def judge(self, entry: Entry, headers: Mapping[bytes, bytes]) -> Judge | None:  # noqa: ARG002
-        """Return a judge of an object's first bytes, by the answer's headers, if one is needed. Raises the
-        error of an answer that is not the store's."""
+        """Return a judge of an object's first bytes, if the answer's headers call for one. Raises the error
+        of an answer that the store did not send."""
         return None
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:  # noqa: ARG002
-        """Return the error of an unwanted answer; `key` "" is the listing."""
+        """Return the error of an unwanted answer. `key` is "" for a listing."""
         return refusal(status, headers, self.where(key), codes={}, listing=not key)
 
     def moved(self, path: str) -> str | None:  # noqa: ARG002
-        """Follow the store (`go_to`) after an answer other than 200 and 206. Return the path to request
-        there; None: no redirect to follow."""
+        """Follow the store to another server (`go_to`) after an answer other than 200 and 206. Return the
+        path to request there; None if there is no redirect to follow."""
         return None
 
     def where(self, key: str) -> str:
@@ -107,7 +106,7 @@ class ObjectClient:
         """Return an object's whole name; `prefix` ends in a slash."""
         return prefix.removesuffix("/") if key == self.single != "" else prefix + key
 
-    # ---- what all have
+    # ---- methods of all dialects
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:
         """Return the whole head of a request to `root` and `path`, signed now."""
@@ -124,9 +123,9 @@ class ObjectClient:
         self.root = root
 
     def send(self, method: str, request: Request) -> None:
-        """Send a request ahead of time. The next `request` must be the same one, or `close` or `send` must
-        precede it."""
-        if self._sent:  # its pending answer must not be taken for the next request's
+        """Send a request ahead of time. The next call of `request` must be for the same request, unless
+        `close` or `send` is called before it."""
+        if self._sent:  # the answer to an earlier request must not be taken for this one's
             self.close()
         self._sent = self.head(method, *request)
         self.connection.send(self._sent)
@@ -134,10 +133,10 @@ class ObjectClient:
     def request(
         self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None
     ) -> Connection:
-        """Request `path`; the connection then holds the answer's head, and `room` perhaps its body.
+        """Request `path`; the connection then has the answer's head, and `room` perhaps the body.
 
-        Follows the dialect's redirects; returns for any other status. Raises `CIRCLE` for more requests than
-        `REDIRECTS`, TransientError for a connection that breaks.
+        Follows the dialect's redirects, and returns for any other status. Raises `CIRCLE` after more than
+        `REDIRECTS` requests, TransientError if the connection breaks.
         """
         for _ in range(self.REDIRECTS):
             self._error = None
@@ -152,15 +151,15 @@ class ObjectClient:
         raise self.CIRCLE("the server redirects in a circle", where=self.url)
 
     def fetched(self, path: str, query: str, key: str = "") -> bytes:
-        """Return the body of a listing's page (`key` "") or a description. Raises the refusal."""
+        """Return the body of a page of a listing (`key` is ""), or of a description. Raises the refusal."""
         connection = self.request("GET", path, query)
         if connection.status != 200:
             raise self.failure(key)
         return connection.read_all(PAGE_LIMIT)
 
     def stated(self, entry: Entry, gone: Container[int] = ()) -> tuple[Mapping[bytes, bytes], int]:
-        """Return headers and length of a HEAD of the listed version; ({}, -1) for a status in `gone`. Raises
-        any other refusal."""
+        """Return headers and length from a HEAD of the listed version; ({}, -1) if the status is in `gone`.
+        Raises any other refusal."""
         connection = self.request("HEAD", *self.get(entry))
         status, headers, length = connection.status, connection.headers, connection.length
         if status != 200 and status not in gone:
@@ -169,7 +168,7 @@ class ObjectClient:
         return (headers, length) if status == 200 else ({}, -1)
 
     def body_of_error(self) -> bytes:
-        """Return an error's body, also a second time; b"" if it does not arrive."""
+        """Return an error's body; b"" if it does not arrive. May be called more than once."""
         if self._error is None:
             try:
                 self._error = self.connection.read_all(ERROR_LIMIT)
@@ -183,7 +182,7 @@ class ObjectClient:
         return self.refusal(connection.status, connection.headers, self.body_of_error(), key)
 
     def close(self) -> None:
-        """Close the connection, and drop what was sent ahead. A later request opens a new one."""
+        """Close the connection, and drop a request that was sent ahead. A later request opens a new one."""
         self._sent = b""
         self.connection.close()
 
@@ -193,7 +192,8 @@ T = TypeVar("T")
 
 
 class Requests(Generic[C]):
-    """Requests from many threads at once. `renew` gets new credentials for all, as in `backoff.retrying`."""
+    """Makes requests from many threads at once. `renew` gets new credentials for all threads, as in
+    `backoff.retrying`."""
 
     def __init__(
         self,
@@ -214,8 +214,8 @@ class Requests(Generic[C]):
         tries: int = TRIES,
         failed: Callable[[PenstockError], None] | None = None,
     ) -> T:
-        """Call `ask` with this thread's client, `tries` times at most; raise the last error. `failed`: see
-        `backoff.retrying`."""
+        """Call `ask` with this thread's client, `tries` times at most, and raise the last error. For `failed`
+        see `backoff.retrying`."""
         used: object = None
 
         def attempt() -> T:
@@ -244,7 +244,7 @@ class Requests(Generic[C]):
         self._stop.set()
 
     def close(self) -> None:
-        """End all connections, once no thread uses them."""
+        """Close all connections. No thread may use them any more."""
         self.stop()
         with self._lock:
             for client in self._clients:

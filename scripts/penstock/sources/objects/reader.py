@@ -1,6 +1,5 @@
-"""Reads ranges of a store's objects, pinned to the listed version, in any dialect. Every GET is conditional,
-and the answer's own version, range and length are compared too (`answers`): some servers ignore the
-condition."""
+"""Reads ranges of a store's objects, pinned to the listed version, in any dialect. Every GET is conditional.
+Some servers ignore the condition, so the answer's version, range and length are compared, too (`answers`)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.sources.http.connection import Connection
     from penstock.sources.objects.client import Judge
 
-BEGIN = 1024  # bytes by which a body is judged
+BEGIN = 1024  # first bytes of a body, from which it is judged
 
 
 class HttpBody:
@@ -35,7 +34,7 @@ class HttpBody:
         where: str,
         judge: Judge | None = None,
     ) -> None:
-        """`judge`: its error for the first bytes is raised before the last ones are returned."""
+        """An error from `judge` for the first bytes is raised before the last bytes are returned."""
         self._connection, self._left, self.checksums, self._where = connection, length, checksums, where
         self._judge, self._begin = judge, b""
 
@@ -83,8 +82,8 @@ C = TypeVar("C", bound=ObjectClient)
 
 
 class ObjectReader(Reader, Generic[C]):
-    """For one thread: one connection, and one more for each prefetched object. `credentials` returns the
-    present ones, which may be renewed at any time."""
+    """A reader for one thread. It has one connection, and another for each prefetched object. `credentials`
+    returns the present credentials, which may be renewed at any time."""
 
     def __init__(self, client: Callable[[], C], credentials: Callable[[], object]) -> None:
         self._make, self._credentials = client, credentials
@@ -118,8 +117,7 @@ class ObjectReader(Reader, Generic[C]):
         self._sent.append((entry, client, request))
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]]:
-        """See `port.WholeReader`. One system call reads head and body, if the head has the form of the one
-        before (`values`)."""
+        """See `port.WholeReader`. One system call reads head and body, if the head is like the last one."""
         prefetched = self._prefetched(entry)
         client, request = prefetched or (self._client, None)
         try:
@@ -155,8 +153,8 @@ class ObjectReader(Reader, Generic[C]):
         self._sent.clear()
 
     def _prefetched(self, entry: Entry) -> tuple[C, Request] | None:
-        """Return the client and request that prefetched this object, or None. Earlier prefetched objects that
-        were not taken are dropped."""
+        """Return the client and request that prefetched this object, or None. Objects that were prefetched
+        earlier, but not fetched by `whole`, are dropped."""
         sent = self._sent
         if not any(queued == entry for queued, _, _ in sent):
             return None
@@ -170,8 +168,8 @@ class ObjectReader(Reader, Generic[C]):
     def _checked(
         self, client: C, entry: Entry, offset: int, length: int
     ) -> tuple[Sequence[SourceChecksum], Judge | None]:
-        """Return the answer's checksums, and a judge of its first bytes. Raises an error for an answer that
-        does not fit request and listing."""
+        """Return the answer's checksums, and a judge of its first bytes. Raises an error if the answer does
+        not fit the request and the listing."""
         connection = client.connection
         whole, status, headers = length == entry.size, connection.status, connection.headers
         if status != (200 if whole else 206):

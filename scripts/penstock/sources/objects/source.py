@@ -1,5 +1,5 @@
-"""A bucket or container as a source: what all stores share that list by pages. All requests only read;
-`list_sorted` alone writes to disk."""
+"""A bucket or container as a source: the parts that all stores with listings by pages share. All requests
+only read, and only `list_sorted` writes to disk."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
 
 
 def single_name(config: SourceConfig) -> str:
-    """Return the last segment of a URL without a slash at its end, which may name one object; "" where it
-    cannot."""
+    """Return the last segment of a URL without a final slash, if it may name one object; else ""."""
     if config.inventory or config.list_from:
         return ""
     _, _, key = config.url.partition("://")[2].partition("/")
@@ -67,7 +66,7 @@ def single_name(config: SourceConfig) -> str:
 
 
 def two_meanings(url: str, size: int) -> PreflightError:
-    """Make the error of a URL that names an object of this size and a prefix with objects."""
+    """Make the error for a URL that names both an object of this size and a prefix with objects."""
     url = url.removesuffix("/")
     above, _, name = url.rpartition("/")
     return PreflightError(
@@ -80,28 +79,29 @@ def two_meanings(url: str, size: int) -> PreflightError:
 
 
 class ObjectSource(Source, Generic[C, K]):
-    """Base of the stores' sources (`port.Source`). A subclass gives `client`, `RESOLVE` and `page`.
+    """Base of the stores' sources (`port.Source`). A subclass defines `client`, `RESOLVE` and `page`.
 
     A URL without a slash at its end may name one object, whose key is then its last segment:
 
     | the object | below the prefix | the source is |
     |---|---|---|
-    | not there, or not to be asked for | anything | the prefix |
-    | there | nothing, or not to be listed | that object |
-    | there, of 0 bytes: a folder's marker | objects | the prefix |
-    | there, with bytes | objects | refused |
+    | does not exist, or may not be requested | anything | the prefix |
+    | exists | nothing, or a refused listing | that object |
+    | exists, with 0 bytes, as a folder's marker | objects | the prefix |
+    | exists, with bytes | objects | refused |
     """
 
     PAGE: ClassVar[int] = 1000  # objects requested for a page
-    NEAR: ClassVar[int] = 1  # how many listed objects that begin with a name must include that name's object
+    # A listing of this many objects whose keys begin with a name includes the object of that name.
+    NEAR: ClassVar[int] = 1
     # the hint for a source that cannot be listed
     CHECK: ClassVar[str] = "check the bucket's name and the credentials"
 
-    RESOLVE: ClassVar[Any]  # a static method: the credentials of a `SourceConfig`, or PreflightError
-    url: str  # with the prefix, for people; without a slash at its end if the source is one object
+    RESOLVE: ClassVar[Any]  # a static method: returns a `SourceConfig`'s credentials; raises PreflightError
+    url: str  # URL with the prefix, for people; no slash at its end if the source is one object
 
     def __init__(self, config: SourceConfig, credentials: K | None, url: str, at: str = "") -> None:
-        """`url`: with the prefix. `at`: the server, for people."""
+        """`url` includes the prefix. `at` is the server, for people."""
         self._config = config
         self._credentials: K = self.RESOLVE(config) if credentials is None else credentials
         self.url = self._prefix_url = url
@@ -110,26 +110,26 @@ class ObjectSource(Source, Generic[C, K]):
         self._by_metadata, self._untimed = config.times == "metadata", 0
         self._markers = self._beside = self._twice = 0
 
-    # ---- what a dialect says
+    # ---- methods for dialects to override
 
     def client(self) -> C:
         """Make a client with its own connection, which signs with the present credentials."""
         raise NotImplementedError
 
     def page(self, client: C, token: str, limit: int, begins: str = "") -> Objects:
-        """Fetch one page of the objects whose keys begin with `begins`, after the page of `token` ("": the
-        first). One request; raises its error."""
+        """Fetch, with one request, the page that `token` names ("" for the first) of the objects whose keys
+        begin with `begins`. Raises the request's error."""
         raise NotImplementedError
 
     def find(self, client: C, key: str) -> None:
-        """Request an object by name, whatever its version. Raises its refusal."""
+        """Request an object by name, whatever its version. Raises the refusal."""
         client.stated(Entry(key, key, 0, "", 0))
 
-    # ---- what all have
+    # ---- methods of all dialects
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Markers of folders and identical repeats that the last listing left out: see `port.Source`."""
+        """The markers of folders and identical repeats that the last listing left out. See `port.Source`."""
         counts = {"markers": self._markers + self._beside, "named twice": self._twice}
         return {what: count for what, count in counts.items() if count}
 
@@ -154,7 +154,7 @@ class ObjectSource(Source, Generic[C, K]):
         self.renew(renewed(error, self._credentials, partial(self.RESOLVE, self._config), last=last))
 
     def check(self) -> None:
-        """Request the object that the URL names, or one page of one object. Raises PreflightError."""
+        """Request the object that the URL names, or a page with one object. Raises PreflightError."""
         reached = reaching("the source cannot be listed", f"{self.url} at {self._at}", self.CHECK)
         with closing(self.requests()) as requests, reached:
             if self._one_object(requests, tries=2) is None:
@@ -180,7 +180,7 @@ class ObjectSource(Source, Generic[C, K]):
         return self._pages()
 
     def either(self, below: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
-        """List the object that the URL names, or else `below`; with times as configured."""
+        """List the object that the URL names, or else `below`, with times as configured."""
         batches = self._one_or(below)
         return self._with_times(batches) if self._by_metadata else batches
 
@@ -199,7 +199,8 @@ class ObjectSource(Source, Generic[C, K]):
                 requests.stop()
 
     def _metadata_time(self, listed: Listed, client: C) -> int:
-        """Return 0 too for an object that is gone or changed by now: reading it reports that."""
+        """Return the time in an object's metadata; 0 if it has none, or the object is gone or has changed.
+        Reading it will report that."""
         entry = Entry(listed.key, listed.key, listed.size, listed.token, 0, version=listed.version)
         return client.described(client.stated(entry, gone=(404, 410, 412))[0]).time
 
@@ -223,7 +224,7 @@ class ObjectSource(Source, Generic[C, K]):
 
     def _one_object(self, requests: Requests[C], *, tries: int = TRIES) -> Listed | None:
         """Find the URL's one object, by the table above; `url` then loses its last slash. Raises
-        PreflightError where the URL names an object and a prefix."""
+        PreflightError if the URL names both an object and a prefix."""
         self.url, self._beside = self._prefix_url, 0
         if not self.single:
             return None
@@ -266,11 +267,11 @@ class ObjectSource(Source, Generic[C, K]):
             requests.close()
 
     def list_one(self, key: str) -> Listed | None:
-        """List what begins with this key, since HEAD states times in whole seconds; then request it by name.
-        The one object that the URL names is only requested by name."""
+        """List the objects that begin with this key, since HEAD states times in whole seconds; then request
+        the object by name. The one object that the URL names is only requested by name."""
         if key == self.single != "":
             with self.asking() as ask:
-                return ask(key)  # its answer has the time already
+                return ask(key)  # the answer has the time already
         with closing(self.client()) as client:
             page = self.page(client, "", self.NEAR, key)
             for listed in page.rows:
@@ -278,7 +279,7 @@ class ObjectSource(Source, Generic[C, K]):
                     time = self._by_metadata and self._metadata_time(listed, client)
                     return listed._replace(modified_ns=time or listed.modified_ns)
             if page.following:
-                return self._head(client, key)  # of a store that lists in no order
+                return self._head(client, key)  # needed for a store that lists in no order
             try:
                 self.find(client, key)
             except SourceChangedError:
@@ -294,7 +295,7 @@ class ObjectSource(Source, Generic[C, K]):
             yield lambda key: requests.do(lambda client: self._head(client, key))
 
     def _head(self, client: C, key: str) -> Listed | None:
-        """Return an object by a HEAD's answer; None: it is missing, or stands for a folder."""
+        """Return an object from the answer to a HEAD; None if it is missing, or is a folder's marker."""
         headers, size = client.stated(Entry(key, key, 0, "", 0), gone=(404, 410))
         described = client.described(headers)
         if not headers or described.folder:
@@ -308,7 +309,7 @@ class ObjectSource(Source, Generic[C, K]):
         return Listed(key, size, token, modified, self.version_id(headers), archived=described.archived)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with versions)
-        """Return the version's id for reading, where the listing states ids."""
+        """Return the version's id for reading, if the listing states ids."""
         return ""
 
     def reader(self) -> ObjectReader[C]:

@@ -1,8 +1,8 @@
 """Reads ranges of files of a POSIX source, by descriptors below one root.
 
-Recently used folders stay open, so that a file costs open, fstat, read, fstat, close. A file must be regular,
-with the listed size, time and inode, at open and after its whole range. The zeros of holes are not read; data
-is never taken for a hole (`SparseBody`).
+Recently used folders stay open, so that a file costs only the calls open, fstat, read, fstat and close. At
+open, and after its whole range was read, a file must be regular and have the listed size, times and inode.
+The zeros of holes are not read; data is never taken for a hole (`SparseBody`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
 
 class PosixBody:
     """A `port.Body` of the bytes `[offset, offset + length)` of a file. It owns `fd` until `close` or
-    `abandon`. `status`: the stat at open, when the file was the listed one."""
+    `abandon`. `status` is the stat at open, when the file was the listed one."""
 
     __slots__ = ("_at", "_fd", "_key", "_left", "_status")
 
@@ -52,7 +52,7 @@ class PosixBody:
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill `buffer` or its beginning; return 0 only at the end of the range. Raises SourceChangedError
-        for a file that ends early, and as `source_error`."""
+        for a file that ends early, and the errors of `source_error`."""
         left = self._left
         if not left:
             return 0
@@ -69,8 +69,8 @@ class PosixBody:
         return count
 
     def require_listed(self) -> None:
-        """Raise SourceChangedError if the file is no longer the listed one; otherwise all bytes read so far
-        are of it. Raises as `source_error`, too."""
+        """Raise SourceChangedError if the file is no longer the listed one. If nothing is raised, all bytes
+        read so far are the listed file's. Also raises the errors of `source_error`."""
         try:
             require_unchanged(os.fstat(self._fd), self._status, self._key)
         except OSError as error:
@@ -79,8 +79,8 @@ class PosixBody:
     def close(self) -> None:
         """Close the descriptor, and check the file if the whole range was read.
 
-        Raises SourceChangedError for a file that changed since open. Raises ObjectError where the file goes
-        on after its stated size: some mounts state sizes that are too small.
+        Raises SourceChangedError for a file that changed since open. Raises ObjectError if the file has bytes
+        after its stated size, since some mounts state sizes that are too small.
         """
         fd, self._fd = self._fd, -1
         if fd < 0:
@@ -153,7 +153,7 @@ def source_error(error: OSError, key: str) -> PenstockError:
 
 
 def _difference(listed: str, latest: str) -> str:
-    """Describe how two tokens differ; "" where one is no file's token."""
+    """Describe how two tokens differ; "" if either is no file's token."""
     before, now = (_TOKEN.fullmatch(text) for text in (listed, latest))
     if before is None or now is None:
         return ""
@@ -165,33 +165,33 @@ def _difference(listed: str, latest: str) -> str:
     return "its size and time are the same, and it was replaced or its attributes were set"
 
 
-# errors of a file system that does not report holes: the file then counts as data
+# errors of a file system that does not report holes; the whole file then counts as data
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
 
-# runs of data that are counted at most, at 1 µs each on a local disk; else the file counts whole
+# the most runs of data that are counted, at 1 µs each on a local disk; a file with more counts whole
 EXTENTS = 1 << 16
 
 
 class SparseBody(PosixBody):
-    """One range of a file with holes. A read ends where a hole or the data does."""
+    """One range of a file with holes. A read does not cross the border between data and a hole."""
 
     __slots__ = ("_in_gap", "_until", "certain")
 
     def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
         super().__init__(fd, key, status, offset, length)
-        # whether a gap is surely zeros; if False, the caller reads and checks it
+        # whether a hole surely reads as zeros; if False, the caller reads and checks it
         self.certain = _holes_told(status.st_dev)
         self._until, self._in_gap = offset, False
 
     def gap(self) -> int:
-        """Return the bytes of the hole at this place within the range; 0 in data and at the end. Raises as
-        `source_error`."""
+        """Return the size of the hole that begins here, within the range; 0 in data and at the end. Raises
+        the errors of `source_error`."""
         if self._at >= self._until and self._left:
             self._look()
         return self._until - self._at if self._in_gap else 0
 
     def skip(self, count: int) -> None:
-        """Skip `count` unread bytes: no more than `gap` returned last."""
+        """Skip `count` bytes without reading them, at most as many as `gap` returned last."""
         self._at += count
         self._left -= count
 
@@ -200,8 +200,8 @@ class SparseBody(PosixBody):
         return super().readinto(buffer[: self._until - self._at])
 
     def _look(self) -> None:
-        """Find the run of data or hole that begins here. A file that shrank meanwhile seems to end in a hole:
-        `close` detects the change."""
+        """Find the run of data or the hole that begins here. A file that has become shorter seems to end in a
+        hole; `close` detects that change."""
         at, end = self._at, self._at + self._left
         self._until, self._in_gap = end, False
         try:
@@ -221,8 +221,8 @@ class SparseBody(PosixBody):
 
 
 def data_bytes(fd: int, status: os.stat_result) -> int:
-    """Count a file's bytes outside holes, at least as many as its blocks hold. Its size if holes are not
-    reported, or data has more than EXTENTS runs. Raises OSError."""
+    """Count a file's bytes outside holes; the result is not below the size of its blocks. Return the file's
+    size if holes are not reported, or data has more than EXTENTS runs. Raises OSError."""
     size, blocks = status.st_size, status.st_blocks * 512
     if blocks >= size:
         return size
@@ -247,11 +247,11 @@ def _holes_told(device: int) -> bool:
 
 
 ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# O_NONBLOCK: a FIFO that took a file's name meanwhile must not hang the open.
+# O_NONBLOCK, since opening must not wait if a FIFO has taken the file's name
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 FOLDERS_KEPT = 128  # descriptors of folders that a reader keeps open, at most
-LARGE = 4 << 20  # bytes of a range from which on the kernel is advised to read ahead
-HOLES = 1 << 20  # bytes: larger files that occupy less than their size are read by `SparseBody`
+LARGE = 4 << 20  # bytes; for ranges of at least this size, the kernel is advised to read ahead
+HOLES = 1 << 20  # bytes; larger files that occupy less than their size are read by `SparseBody`
 
 
 def tokens(
@@ -261,7 +261,7 @@ def tokens(
 
 
 def beneath(root: str, path: str) -> str | None:
-    """Resolve a link relative to the root; None: it leads out of the root."""
+    """Resolve a link relative to the root; None if it leads out of the root."""
     real_root = os.path.realpath(root)
     real = os.path.realpath(os.path.join(real_root, path))
     if os.path.commonpath((real_root, real)) != real_root or real == real_root:
@@ -270,7 +270,7 @@ def beneath(root: str, path: str) -> str | None:
 
 
 def _as_listed(fd: int, entry: Entry) -> os.stat_result:
-    """Return the stat of an open file. Raises SourceChangedError if it is not the listed one, and OSError."""
+    """Return an open file's stat. Raises SourceChangedError if it is not the listed file, and OSError."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise SourceChangedError("no longer a regular file", where=entry.key)
@@ -309,8 +309,8 @@ class PosixReader(Reader):
         return PosixBody(fd, key, status, offset, length)
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]] | None:
-        """See `port.WholeReader`. Half the CPU time of `open`, `readinto` and `close`, which limits the copy
-        of many small files."""
+        """See `port.WholeReader`. Takes half the CPU time of `open`, `readinto` and `close`; CPU time limits
+        the copy of many small files."""
         fd = self._open(entry.key)
         try:
             status = _as_listed(fd, entry)
@@ -348,8 +348,8 @@ class PosixReader(Reader):
             os.close(fd)
 
     def missing(self, key: str) -> bool:
-        """Return whether the file is gone: a new listing of its folder, or of one above, does not name it.
-        Raises as `open`, and TransientError if the root cannot be opened."""
+        """Return whether the file, or a folder on its path, is missing in new listings of the folders. Raises
+        as `open`, and TransientError if the root cannot be opened."""
         *folders, last = key.split("/")
         try:
             fd = os.open(self._root, ROOT)
@@ -381,8 +381,8 @@ class PosixReader(Reader):
             return self._again(key, error)
 
     def _again(self, key: str, error: OSError) -> int:
-        """Open the file again if that can help after `error`: a stale kept folder, too many open files, or a
-        link to follow. Raises any other error."""
+        """Open the file again if `error` means a stale kept folder, too many open files, or a link to follow.
+        Raises any other error."""
         path: str | None = key
         if error.errno == errno.ELOOP and self._follow:
             path = beneath(self._root, key)
@@ -399,7 +399,7 @@ class PosixReader(Reader):
             raise source_error(second, key) from None
 
     def _folder(self, path: str) -> int:
-        """Return a kept descriptor of a folder, opened name by name from the nearest kept one."""
+        """Return a kept descriptor of a folder, opened name by name from the nearest kept folder above."""
         if path in self._folders:
             return self._kept(path)
         missing: list[str] = []

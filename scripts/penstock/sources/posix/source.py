@@ -1,8 +1,8 @@
 """A folder of any mounted file system as a source.
 
 Below the root nothing is trusted: folders and files are opened one name at a time, by descriptor, without
-following links. A FIFO, socket or device is never opened for reading. A file that changed since the listing
-is refused, before and after its bytes are read.
+following links. A FIFO, socket or device is never opened for reading. A file is compared with the listing
+before and after its bytes are read, and refused if it changed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level, Looked
     from penstock.sources.port import Keep
 
-MOST = 1_000_000  # files remembered until all their names came: some 100 MB; files beyond are not counted
+MOST = 1_000_000  # files remembered until all their names came (some 100 MB); further files are not counted
 
 
 class HardLinks:
-    """Counts the names of files with several names, one `saw` for each name. `keep` says which names belong
+    """Counts the names of files with several names. Call `saw` for each name; `keep` says which names belong
     to the dataset."""
 
     def __init__(self, keep: Callable[[str], bool] | None = None, most: int = MOST) -> None:
@@ -58,13 +58,13 @@ class HardLinks:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """`of` files have several names in the dataset; `files` counts the names beyond the first, and
-        `bytes` what these take in a release. Empty: none. Lower bounds beyond MOST files at a time."""
+        """The result of `port.Source.hard_links`, for names in the dataset. The numbers are lower bounds if
+        more than MOST files had to be remembered at a time."""
         return {"files": self._files, "of": self._of, "bytes": self._bytes} if self._files else {}
 
 
 BATCH = 2048  # files in a batch of `list`
-# errors of a name that was removed or replaced after its folder was read: it is left out
+# errors of a name that was removed or replaced after its folder was read, and is left out
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
@@ -74,7 +74,7 @@ def open_source(config: SourceConfig, _: object, *, dataset: DatasetConfig, keep
 
 class PosixSource(Source):
     """A folder, or one file, whose key is its name. `links` and `empty` are the dataset's policies
-    (`config.settings`); `keep`: see `RefusedFiles`."""
+    (`config.settings`); for `keep` see `RefusedFiles`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class PosixSource(Source):
 
     @property
     def origin(self) -> str:
-        """The export or the device's number, and the folder's own inode."""
+        """The network export or the device's number, and the folder's inode."""
         top = os.path.realpath(self.root)
         device = mount_of(top).device
         status = os.stat(top)
@@ -112,8 +112,8 @@ class PosixSource(Source):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """What the last listing left out: links by policy, empty folders, and under `filtered` items that
-        only `include` and `exclude` kept from being refused."""
+        """Numbers of the items that the last listing left out: links by policy, and empty folders. `filtered`
+        counts items that would be refused if `include` and `exclude` did not leave them out."""
         return dict(self._ignored)
 
     def check(self) -> None:
@@ -132,10 +132,10 @@ class PosixSource(Source):
         return PreflightError("the source folder cannot be read", where=self.url, why=_why(error), hint=hint)
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """List batches in byte order of the path. Memory grows with the largest folder (some dozen folders if
-        calls wait for a server), not with the number of files.
+        """List batches in byte order of the path. Memory grows with the largest folder (or some dozen
+        folders, if calls wait for a server), not with the number of files.
 
-        Raises PreflightError at the end, naming what the policies refuse.
+        Raises PreflightError at the end, naming the items that the policies refuse.
         """
         self._ignored = {"links": 0}
         self._hard_links = HardLinks(self._keep)
@@ -155,7 +155,7 @@ class PosixSource(Source):
             raise offenders.error(self.url)
 
     def _is_one_file(self) -> bool:
-        """Return whether the root is a file or a link to one, or was at an earlier check."""
+        """Return whether the root is a file or a link to a file, or was so at an earlier call."""
         self._was_file = self._was_file or os.path.isfile(self.root)
         return self._was_file
 
@@ -206,7 +206,7 @@ class PosixSource(Source):
             self._ignored["empty folders"] = self._ignored.get("empty folders", 0) + 1
 
     def _files(self, level: Level, names: Sequence[str], offenders: RefusedFiles) -> Sequence[Listed]:
-        """List neighbouring names that are no folders and no links: the hot loop of a listing."""
+        """List neighbouring names that are neither folders nor links. This is the hot loop of a listing."""
         stats = level.stats(names)
         prefix = level.prefix
         paths = [prefix + name for name in names]

@@ -28,7 +28,7 @@ AWS = (".amazonaws.com", ".amazonaws.com.cn")  # suffixes of the names of Amazon
 # codes for a bucket in another region than the signature's
 OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials")
-# What S3's codes mean beyond their status; see `OTHER_REGION`, too.
+# the meanings of S3's codes, whatever the status; see `OTHER_REGION`, too
 CODES = {
     **dict.fromkeys(("SignatureDoesNotMatch", "InvalidSecurity"), _WRONG_KEYS),
     "NoSuchBucket": Meaning(FailedError, "there is no such bucket"),
@@ -41,7 +41,7 @@ _REGION = re.compile(r"[a-z0-9-]{1,32}")
 
 @dataclass(frozen=True)
 class Bucket:
-    """One bucket and prefix, and how to reach it. Without secrets."""
+    """One bucket and prefix, and how to reach them. Contains no secrets."""
 
     name: str
     prefix: str  # "" or ending in a slash; `str` by os.fsdecode
@@ -58,8 +58,8 @@ class Bucket:
 
 
 def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
-    """Return a bucket's server in a region, and what precedes a key's path there. Raises ConfigError for an
-    endpoint with a user or password."""
+    """Return a bucket's server in a region, and the part of a path there that precedes the key. Raises
+    ConfigError for an endpoint with a user or password."""
     if not bucket.endpoint:
         suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
         base = f"https://s3.{region}.{suffix}"
@@ -76,7 +76,7 @@ def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
 
 
 class S3Client(ObjectClient):
-    """The dialect: signed requests. Follows a bucket to its region or host, and stays there."""
+    """Signs requests. Follows a bucket to its region or host, and stays there."""
 
     NAMES = HeaderNames(
         values=(b"x-amz-checksum-",),
@@ -131,7 +131,7 @@ class S3Client(ObjectClient):
         self.asks_for_restores, self._own = True, ""
 
     def described(self, headers: Mapping[bytes, bytes]) -> Described:
-        """Parse a HEAD's answer: it alone names the archive tiers of S3 Intelligent-Tiering."""
+        """Parse the answer to a HEAD. Listings lack the archive tiers of S3 Intelligent-Tiering."""
         stored = headers.get(b"x-amz-storage-class", b"").decode("latin-1")
         tier = headers.get(b"x-amz-archive-status", b"").decode("latin-1")
         readable = b'ongoing-request="false"' in headers.get(b"x-amz-restore", b"")
@@ -156,7 +156,7 @@ class S3Client(ObjectClient):
         return f"{method} {self._origin}{target}{self._own}{lines}\r\n".encode("latin-1")
 
     def _prepare(self, stamp: str) -> None:
-        """Compute what all requests of one second share."""
+        """Compute the texts that are equal in all requests of one second."""
         signer = self._signer
         signed = [("host", self._host), ("x-amz-checksum-mode", "ENABLED")]
         if signer is not None:
@@ -174,8 +174,8 @@ class S3Client(ObjectClient):
         self._stamp = stamp
 
     def moved(self, path: str) -> str | None:
-        """Follow to the bucket's region, or to a host of the same store. Raises FailedError for a redirect to
-        anywhere else."""
+        """Follow a redirect to the bucket's region, or to a host of the same store. Raises FailedError for
+        any other redirect."""
         connection = self.connection
         status = connection.status
         if status not in (301, 302, 307, 308, 400, 403):
@@ -201,7 +201,7 @@ class S3Client(ObjectClient):
         except ValueError:
             target, host, port = urlsplit(""), "", None
         port = port or (443 if target.scheme == "https" else 80)
-        # A signed request carries the session's token: it goes to no other server of the same machine.
+        # A signed request has the session's token, so it is sent to no other server of the same machine.
         same_service = port == old.port or (old.port, port) == (80, 443)
         allowed = target.scheme == "https" or (target.scheme == "http" and not old.tls)
         if not location or not allowed or not same_service or not same_store(old.host, host):
@@ -250,7 +250,7 @@ def _understood(body: bytes) -> tuple[str, str, str]:
 
 
 def same_store(old: str, new: str) -> bool:
-    """Return whether a redirect stays in the store: the same host, one below it, or both AWS's own."""
+    """Return whether a redirect stays in the store: at the same host or one below it, or within AWS."""
     old, new = old.lower(), new.lower()
     if new == old or new.endswith("." + old):
         return True

@@ -1,12 +1,12 @@
-"""Streams a bucket's listing: further pages are fetched while one is parsed.
+"""Streams a bucket's listing: further pages are fetched while a page is parsed.
 
-Keys ascend by their bytes, none repeats, none is outside the prefix. A breach raises FailedError, since the
-plan would lack or repeat files; identical repeats are counted and left out. Without `ordered` (a caller that
-sorts) only the prefix is checked.
+Keys must ascend by their bytes, without repeats, and begin with the prefix. If not, FailedError is raised,
+since the plan would lack or repeat files; but identical repeats are counted and left out. Without `ordered`,
+for a caller that sorts, only the prefix is checked.
 
-A listing of versions names each object's newest version, whose id keeps the same bytes readable
-(`datasets.*.changed: pinned`). Buckets without versioning are refused: their id `null` would also name a
-later object.
+A listing of versions states the id of each object's newest version, by which the same bytes stay readable
+(`datasets.*.changed: pinned`). Buckets without versioning are refused, since their id `null` would also mean
+a later object.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ NO_VERSIONS = "have versioning enabled on the bucket, or write `changed: follow`
 def pages(
     bucket: Bucket, requests: Requests[S3Client], after: bytes = b"", upto: bytes | None = None
 ) -> Iterator[PageText]:
-    """Yield the pages of a bucket's prefix, prefetched by several streams. Closes `requests` at the end.
-    `after`, `upto`: see `Ranges`."""
+    """Yield the pages of a bucket's prefix, prefetched by several streams. Closes `requests` at the end. For
+    `after` and `upto` see `Ranges`."""
 
     def fetch(token: str, after: str = "", *, limit: int = PAGE) -> PageText:
         return requests.do(lambda client: fetched(client, bucket.prefix, token, limit, after), failed=failed)
@@ -62,7 +62,7 @@ def pages(
             ranges.slower()
 
     def confirm(last: str, count: int) -> None:
-        """Detect that the server cut the listing at the limit of a page: some do, and do not say so."""
+        """Raise FailedError if the server cut the listing at a page's limit. Some do, without saying so."""
         more = fetch("", last, limit=1)
         for raw, *_ in objects(more.text, bucket.url):
             key = key_of(raw, encoded(more))
@@ -84,8 +84,8 @@ def pages(
 
 
 def version_pages(bucket: Bucket, requests: Requests[S3Client], after: bytes = b"") -> Iterator[PageText]:
-    """Yield the pages of all versions of keys after `after` (b"": all), in the store's order. Closes
-    `requests` at the end."""
+    """Yield the pages of all versions of the keys after `after` (b"" for all keys), in the store's order.
+    Closes `requests` at the end."""
 
     def fetch(token: str) -> PageText:
         begin = token or os.fsdecode(after)
@@ -100,8 +100,8 @@ def version_pages(bucket: Bucket, requests: Requests[S3Client], after: bytes = b
 def fetched(
     client: S3Client, prefix: str, token: str, limit: int, after: str = "", form: PageForm = OBJECTS
 ) -> PageText:
-    """Fetch one page of the keys below a prefix. A page with archived objects costs a second request: from
-    then on pages also state which of these are restored for a time."""
+    """Fetch one page of the keys below a prefix. The first page with archived objects is requested twice:
+    from then on, pages also state which of these objects are restored for a time."""
     pairs = [("max-keys", str(limit)), ("encoding-type", "url"), ("prefix", prefix)]
     if form is VERSIONS:
         key, _, version = token.partition("\0")
@@ -138,12 +138,13 @@ def listed(
     twice: Callable[[int], None] = lambda _: None,
     versioned: bool | None = None,
 ) -> Iterator[Sequence[Listed]]:
-    """Parse pages into batches of objects, none empty; keys are relative to the prefix, whose own marker is
-    left out.
+    """Parse pages into batches of objects, none of them empty. Keys are relative to the prefix, whose own
+    marker is left out.
 
-    Without `ordered`, keys come in the store's order, perhaps with repeats. `twice`: see `ascending`.
-    `versioned`: for pages of versions, whether the bucket is versioned; None: unknown. Raises FailedError for
-    a malformed page, and as the module says; PreflightError for an object without a version of its own.
+    Without `ordered`, keys come in the store's order, perhaps with repeats. For `twice` see `ascending`.
+    `versioned` matters for pages of versions: whether the bucket is versioned; None if unknown. Raises
+    FailedError for a malformed page, and for the faults listed in the module's docstring. Raises
+    PreflightError for an object without a version of its own.
     """
     last, tail = "", None
     for page in pages:
@@ -162,8 +163,8 @@ def listed(
 def _plain_batch(
     bucket: Bucket, rows: Sequence[tuple[str, ...]], last: str, *, ordered: bool
 ) -> list[Listed] | None:
-    """Parse a usual page by columns, in a third of the time of `_batch`. None for any but ASCII keys without
-    escapes, in order and below the prefix, with each etag between quotes."""
+    """Parse a usual page by columns, in a third of the time of `_batch`. Return None unless all keys are
+    ASCII without escapes, in order and below the prefix, and all etags are between quotes."""
     if not rows:
         return []
     keys, modified, etags, sizes = zip(*rows, strict=True)
@@ -220,12 +221,12 @@ def _batch(
             raise disorder(key, before, bucket.url)
         before = key
         if until is not None and place > until:
-            continue  # another stream's; its order was checked, since the ranges rely on it
+            continue  # another stream lists this key; its order is checked, since the ranges rely on it
         last = key
         name = key[len(prefix) :] if key.startswith(prefix) else within(key, prefix, bucket.url)
         if not name:
             continue  # the marker of the prefix itself
-        # In a versioned bucket, `null` is an object from before, and stays.
+        # In a versioned bucket, `null` is the id of an object from before versioning, and remains valid.
         if pinned and (not version or (version == _NONE and not versioned)):
             raise PreflightError(
                 "an object has no version of its own, and `changed: pinned` reads objects by those",

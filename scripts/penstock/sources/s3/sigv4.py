@@ -1,5 +1,5 @@
 """Signs requests without a body by AWS Signature Version 4 ("Create a signed AWS API request"). Tests compare
-it with AWS's test vectors and with botocore (`tests/oracles`)."""
+the signatures with AWS's test vectors and with those of botocore (`tests/oracles`)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()  # the stated digest of an empty body
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()  # the digest that a request without a body states
 _sha256 = hashlib.sha256
 
 
 @dataclass(frozen=True)
 class Keys:
-    """An access key. Its representation shows the id (`access`), but neither secret nor session token."""
+    """An access key. `repr` shows its id (`access`), but neither the secret nor the session token."""
 
     access: str
     secret: str = field(repr=False)
     session: str = field(default="", repr=False)
-    expires: float | None = None  # seconds since the epoch, of temporary keys; None: never, or unknown
+    expires: float | None = None  # end of temporary keys, in seconds since the epoch; None: never, or unknown
 
 
 def _padded(key: bytes, with_: int) -> hashlib._Hash:
-    """Return a SHA-256 state after a key's block (RFC 2104: 0x36 within, 0x5c without)."""
+    """Return SHA-256's state after the padded key (RFC 2104: 0x36 for the inner hash, 0x5c for the outer)."""
     return _sha256(bytes(byte ^ with_ for byte in key.ljust(64, b"\0")))
 
 
 class Signer:
-    """Signs for one key, region and service, in one thread; keeps the day's signing key."""
+    """Signs for one access key, region and service, in one thread. Keeps the day's signing key."""
 
     def __init__(self, keys: Keys, region: str, service: str = "s3") -> None:
         self.keys, self.region, self.service = keys, region, service
@@ -55,8 +55,8 @@ class Signer:
         return self._stamp
 
     def prepare(self, headers: Sequence[tuple[str, str]], payload: str = EMPTY_SHA256) -> tuple[str, str]:
-        """Return what requests with these headers and this stamp share: (the canonical request after its
-        query, the Authorization header without its signature)."""
+        """Return the parts that are equal in all requests with these headers and this stamp. They are the
+        canonical request after its query, and the Authorization header without its signature."""
         lines = "".join([f"{name}:{value}\n" for name, value in headers])
         names = ";".join([name for name, _ in headers])
         start = (
@@ -65,8 +65,8 @@ class Signer:
         return f"{lines}\n{names}\n{payload}", start
 
     def sign(self, canonical: str) -> str:
-        """Sign a canonical request. HMAC continues two kept states: new ones would cost more than all the
-        hashing."""
+        """Sign a canonical request. HMAC continues copies of two kept states, since new states would cost
+        more than all the hashing."""
         digest = _sha256(canonical.encode()).hexdigest()
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(f"AWS4-HMAC-SHA256\n{self._stamp}\n{self._scope}\n{digest}".encode())

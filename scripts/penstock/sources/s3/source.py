@@ -1,5 +1,5 @@
-"""S3 and compatible stores as a source: one bucket and prefix. All requests only read. Computing a composite
-checksum (of the parts' checksums of an upload) takes the parts' sizes."""
+"""S3 and compatible stores as a source: one bucket and prefix. All requests only read. To compute a composite
+checksum (a checksum of the checksums of an upload's parts), the parts' sizes are queried."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENABLED = re.compile(rb"<Status>\s*Enabled\s*</Status>")
 
 
 class S3Reader(ObjectReader[S3Client]):
-    """The shared reader, with one more connection for queries of part sizes."""
+    """The shared reader, with a second connection for queries of the parts' sizes."""
 
     _side: S3Client | None = None
 
@@ -40,7 +40,7 @@ class S3Reader(ObjectReader[S3Client]):
         checksums = client.checksums(headers, whole=whole)
         if not whole or not checksums or checksums[0].kind == "full":
             return checksums
-        # Only composites are stated, which take the parts' sizes to compute.
+        # Only composite checksums are stated. To compute them, the parts' sizes are needed.
         return s3_checksums(headers, whole=True, part_bytes=self._part_bytes(entry, checksums[0].parts))
 
     def _part_bytes(self, entry: Entry, parts: int) -> int:
@@ -50,9 +50,9 @@ class S3Reader(ObjectReader[S3Client]):
         try:
             return part_bytes(self._side, entry, parts)
         except ExpiredCredentialsError:
-            raise  # renewed ones get the size
+            raise  # the retry with renewed credentials gets the size
         except PenstockError:
-            return 0  # the size only helps a proof: without it the object is copied unproven
+            return 0  # the size only serves to prove the copy; without it the copy stays unproven
 
     def close(self) -> None:
         super().close()
@@ -61,10 +61,10 @@ class S3Reader(ObjectReader[S3Client]):
 
 
 def part_bytes(client: S3Client, entry: Entry, parts: int) -> int:
-    """Return the size of a multipart object's parts; 0: they differ, or are unknown.
+    """Return the size of a multipart object's parts; 0 if the sizes differ, or are unknown.
 
-    Only the first and last part are queried. Where a checksum computed with this size does not hold,
-    `part_sizes` queries all.
+    Queries the first and last part only. If a checksum computed with this size does not match, the caller
+    queries all parts by `part_sizes`.
     """
     size = _part_size(client, entry, 1)
     if not size or -(-entry.size // size) != parts:
@@ -86,7 +86,7 @@ def part_sizes(client: S3Client, entry: Entry, parts: int) -> list[int]:
 
 
 def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = False) -> int:
-    """Return the bytes of one part; 0 if not stated. With `patient`, raise a PenstockError for an answer that
+    """Return the size of one part; 0 if not stated. With `patient`, raise a PenstockError for an answer that
     a retry may change."""
     path, query, lines = client.get(entry)
     query = f"partNumber={number}&{query}".rstrip("&")
@@ -121,7 +121,7 @@ def bucket_of(config: SourceConfig, credentials: S3Credentials) -> Bucket:
 
 class S3Source(ObjectSource[S3Client, S3Credentials]):
     """Workers pass their parent's `credentials`. With `changed: pinned`, objects are listed with the ids of
-    their newest versions, and read by these."""
+    their newest versions, and read by these ids."""
 
     CHECK = "check endpoint_url, region, the bucket's name and the credentials"
     RESOLVE = staticmethod(resolve)
@@ -151,8 +151,8 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
         return Objects(next(listed(self.bucket, iter([page]), ordered=False), ()), page.following)
 
     def check(self) -> None:
-        """Request one page of one key, signed as later requests are; with `changed: pinned` require
-        versioning, as far as these credentials may query it."""
+        """Request a page with one key, signed as later requests are. With `changed: pinned`, require a
+        versioned bucket, unless these credentials may not query that."""
         super().check()
         if self._versions and self.versioned() is False:
             raise PreflightError(
@@ -162,7 +162,7 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
             )
 
     def versioned(self) -> bool | None:
-        """Return whether the bucket is versioned; None: these credentials may not query it."""
+        """Return whether the bucket is versioned; None if these credentials may not query that."""
         with closing(self.requests()) as requests:
             try:
                 answer = requests.do(lambda client: client.fetched("", "versioning="))
@@ -171,7 +171,7 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
         return _ENABLED.search(answer) is not None
 
     def _in_order(self) -> Iterator[Sequence[Listed]]:
-        """List by several streams of pages; versions by a single stream."""
+        """List objects by several streams of pages, or versions by a single stream."""
         return self._below()
 
     def _unsorted(self) -> Iterator[Sequence[Listed]]:

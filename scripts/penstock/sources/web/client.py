@@ -1,9 +1,9 @@
-"""The web's dialect of `objects.client`: whole URLs over a few kept connections, redirects, and answers other
-than a file's own bytes (a login's HTML page, an encoded file).
+"""The web's dialect of `objects.client`: whole URLs over a few kept connections, and redirects. It refuses
+answers other than a file's own bytes (a login's HTML page, an encoded file).
 
-A redirect is followed within the same server, and to the hosts in `redirects` of `storage_options`; never
-from https to http. No request carries a secret, but all that is fetched is published. With free redirects, a
-server could make this machine fetch from its private network, such as a cloud's metadata service.
+A redirect is followed within a server, and to the hosts in `redirects` of `storage_options`; never from https
+to http. No request contains a secret, but fetched data is published. If all redirects were followed, a server
+could make this machine fetch from its own private network, such as a cloud's metadata service.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BEGIN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 BLOCK = 1 << 20  # bytes that are read at a time
-# By Content-Encoding, without `x-`: suffixes of names whose files are stored in it.
+# for each Content-Encoding, without `x-`, the suffixes of files that are stored in it
 _STORED = {
     "gzip": (".gz", ".tgz", ".taz", ".svgz", ".bgz"),
     "compress": (".z", ".taz"),
@@ -61,7 +61,7 @@ def page_name(key: str) -> bool:
 
 
 def encoding_of(headers: Mapping[bytes, bytes]) -> str:
-    """Return an answer's Content-Encoding, without the `x-` of older servers; "": none."""
+    """Return an answer's Content-Encoding, without the `x-` of older servers; "" if it has none."""
     stated = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     return "" if stated == "identity" else stated.removeprefix("x-")
 
@@ -69,8 +69,8 @@ def encoding_of(headers: Mapping[bytes, bytes]) -> str:
 def stored_in(key: str, encoding: str) -> bool:
     """Return whether a file of this name is expected to be stored in this encoding.
 
-    Apache states it of such files (`AddEncoding x-gzip .gz .tgz`), and sends them as stored. For any other
-    name the server encodes the file, or holds its encoded form alone.
+    Apache states the encoding of such files (`AddEncoding x-gzip .gz .tgz`), and sends them as stored. If the
+    name has another suffix, the server encodes the file, or has only its encoded form.
     """
     return key.lower().endswith(_STORED.get(encoding, ()))
 
@@ -84,7 +84,7 @@ def decoded(body: Connection, encoding: str) -> Iterator[bytes]:
     block = memoryview(bytearray(BLOCK))
     while count := body.readinto(block):
         while count < BLOCK and (more := body.readinto(block[count:])):
-            count += more  # with chunks of a byte, the parser would restart for each
+            count += more  # chunks may be of a byte, and the parser would restart for each chunk
         data = bytes(block[:count])
         while data and unpack is not None:
             try:
@@ -108,7 +108,7 @@ def begins_as_page(data: bytes) -> bool:
 
 _PORT = re.compile(r"[^:\]]:[0-9]{1,5}$|\]:[0-9]{1,5}$")
 CONNECTIONS = 4  # kept connections of one client, at most
-NO_HEAD = (400, 403, 404, 405, 406, 410, 501)  # statuses by which servers refuse HEAD of what GET returns
+NO_HEAD = (400, 403, 404, 405, 406, 410, 501)  # statuses by which servers refuse HEAD, but not GET
 
 
 def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
@@ -121,14 +121,14 @@ def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
 
 
 def weakened(token: str) -> str:
-    """Weaken a strong etag of a file without a stated size, so that no ranges are requested: a server cannot
-    serve them."""
+    """Make the strong etag of a file without a stated size weak. Then no ranges are requested, which a server
+    could not serve."""
     return token if not token or " " in token or token.startswith("W/") else f'W/"{token}"'
 
 
 def modified(headers: Mapping[bytes, bytes]) -> int:
-    """Return nanoseconds since the epoch; 0 if not stated. An invalid date is ignored, as a recipient must
-    (RFC 9110, 8.8.2)."""
+    """Return the file's time in nanoseconds since the epoch; 0 if not stated. An invalid date is ignored, as
+    a recipient must (RFC 9110, 8.8.2)."""
     try:
         return stated_time(headers.get(b"last-modified", b"").decode("latin-1"), "")
     except FailedError:
@@ -143,7 +143,7 @@ def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool
     | http after https | no |
     | the same host and port | yes |
     | the same host, https after http, both at their own ports | yes |
-    | a host that `named` holds: `host` (at ports 80 and 443), `host:port`, `*.domain` (below it) | yes |
+    | a host in `named`: `host` (at ports 80 and 443), `host:port`, `*.domain` (below the domain) | yes |
     | any other | no |
     """
     if old.scheme == "https" and new.scheme != "https":
@@ -163,8 +163,8 @@ def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool
 
 
 def place_of(url: str, root: str) -> str:
-    """Return the place (for `Listed.version`) of a file that is not at its own URL below the source's: on the
-    source's server, the path alone."""
+    """Return the place, for `Listed.version`, of a file that is not at its own URL below the source's. On the
+    source's server, the place is the path alone."""
     components, source = urlsplit(url), urlsplit(root)
     if same_server(components, source):
         return components._replace(scheme="", netloc="", query="", fragment="").geturl()
@@ -205,8 +205,8 @@ class WebClient(ObjectClient):
     def __init__(
         self, url_of: Callable[[str], str], options: Mapping[str, object], reach: Reach, *, listing: bool
     ) -> None:
-        """`url_of` returns the URL of a key; for a folder's key ("" or ending in a slash), its page's.
-        `listing`: for unlisted objects."""
+        """`url_of` returns the URL of a key; for a folder's key ("" or ending in a slash), that of its page.
+        With `listing`, the objects to request are not listed yet."""
         super().__init__(without_user(url_of("")))
         self._url_of, self._reach = url_of, reach
         self._lists = listing
@@ -214,9 +214,9 @@ class WebClient(ObjectClient):
         self._named = [str(host) for host in named] if isinstance(named, (list, tuple)) else []
         self._connections: dict[tuple[str, int, bool], Connection] = {}
         self._asked = ""
-        self.landed = ""  # after `request`: the answer's URL, after all redirects
+        self.landed = ""  # the last answer's URL, after all redirects
         self._weak = False  # whether the object of the last `get` has a weak token
-        # After `request`: whether the answer redirects to the path plus a slash. This means a folder, and is
+        # Whether the last answer redirects to the requested path with a slash. This means a folder, and is
         # not followed.
         self.folder = False
 
@@ -264,7 +264,7 @@ class WebClient(ObjectClient):
 
     @property
     def led_to(self) -> str:
-        """After `request`: the URL to which redirects led, if its path differs; else ""."""
+        """The URL to which redirects of the last request led, if its path differs; else ""."""
         if self.landed == self._asked or _path(self.landed) == _path(self._asked):
             return ""
         return self.landed
@@ -275,8 +275,8 @@ class WebClient(ObjectClient):
         return self.page_instead if is_page(headers) and not page_name(entry.key) else None
 
     def page_instead(self, begin: bytes) -> ObjectError | None:
-        """Return the error of an answer that calls itself a page, if its first bytes are a page's too.
-        Servers call what they do not know text/html."""
+        """Return the error of an answer that calls itself a page, if its first bytes also begin a page.
+        Servers call files of unknown types text/html."""
         if not begins_as_page(begin):
             return None
         to = f", and the server redirects to {printable(without_user(self.led_to))}" if self.led_to else ""
@@ -289,7 +289,7 @@ class WebClient(ObjectClient):
 
     def encoded(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
         """Return the error of an answer whose Content-Encoding does not fit its file's name. If it fits, and
-        length and version are the listed ones, the file is sent as stored: no request accepts an encoding."""
+        length and version are the listed ones, the file comes as stored: no request accepts an encoding."""
         encoding = encoding_of(headers)
         if not encoding or stored_in(key, encoding):
             return None
@@ -321,7 +321,8 @@ class WebClient(ObjectClient):
         return connection
 
     def moved(self, path: str) -> str | None:
-        """Return the URL of a redirect; None: it means a folder. Raises ObjectError if it is not followed."""
+        """Return the URL of a redirect; None without a redirect, or if it means a folder. Raises ObjectError
+        for a redirect that is not followed."""
         connection = self.connection
         location = connection.headers.get(b"location", b"").decode("latin-1")
         if connection.status not in (301, 302, 303, 307, 308) or not location:

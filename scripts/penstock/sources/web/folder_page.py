@@ -1,5 +1,5 @@
-"""Parses a web server's folder page: the names that it links to, links without a name, and whether it is a
-known server's complete listing."""
+"""Parses a web server's folder page into the names that it links to, and its links without a clear name.
+Judges whether it is a known server's complete listing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.sources.http.endpoint import ascii_host, without_user
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# schemes of hrefs that are not about files
+# schemes of hrefs that lead to no file
 _NO_PLACE = frozenset({"mailto", "javascript", "tel", "data", "irc", "news"})
 _FILES = frozenset({"ftp", "ftps", "sftp", "rsync"})  # schemes of hrefs to files on another server
 _OWN_PORTS = {"http": 80, "https": 443}
 
-PAGE_HREFS = "page links"  # prefix of their reasons in `port.Source.ignored`
-# counted likewise: folders whose pages are no known listings
+PAGE_HREFS = "page links"  # prefix of the reasons for omitted hrefs, in `port.Source.ignored`
+# the reason in `port.Source.ignored` for folders whose pages are no known listings
 BY_LINKS = "folders' files that no link of their pages names, if any (`listing: links`)"
 NAMELESS = "without a clear name"
 QUERY = "with a query"
@@ -30,11 +30,11 @@ ITSELF = "to the folder's own page with a query"
 # fields of queries by which Apache, nginx and Caddy show the same files in another order or form
 _SORTED = frozenset({"C", "O", "F", "V", "P", "sort", "order", "layout"})
 KNOWN = "Apache, nginx, lighttpd, Caddy, Python's http.server and Go's net/http"
-# starts of titles and headings: Apache, nginx and lighttpd; Python's http.server
+# beginnings of titles and headings, by Apache, nginx and lighttpd, and by Python's http.server
 _INDEX = ("Index of ", "Directory listing for ")
-_ENTRIES = ("file", "director")  # starts of the nouns in Caddy's summary
-_CADDY_READS = 10_000  # entries of a folder that Caddy reads at most; those that it hides count
-_CADDY_HIDES = 100
+_ENTRIES = ("file", "director")  # beginnings of the nouns in Caddy's summary
+_CADDY_READS = 10_000  # entries of a folder that Caddy reads at most, including those that it hides
+_CADDY_HIDES = 100  # assumed number of hidden entries, at most
 LONGEST = 4 << 20  # characters of one tag, comment or script, at most
 _SHOWN = frozenset({"title", "h1", "h2"})
 _BARE = frozenset({"pre", "ul", "ol", "dl", "table", "div"})
@@ -43,14 +43,14 @@ _BARE = frozenset({"pre", "ul", "ol", "dl", "table", "div"})
 class PageHrefs(NamedTuple):
     """A page's hrefs, each counted once."""
 
-    names: set[str]  # directly below the folder; those of folders end in a slash
-    # Hrefs without a name, as they may be shown, and why: NAMELESS, QUERY, ELSEWHERE, DEEP or ITSELF.
+    names: set[str]  # names directly below the folder; names of folders end in a slash
+    # Hrefs without a name, as they may be shown, with the reason: NAMELESS, QUERY, ELSEWHERE, DEEP or ITSELF.
     left_out: Mapping[str, str]
 
 
 class FolderPage(HTMLParser):
     """Parses a folder's page as it arrives (`add`). Links are anchors and areas, not text in comments,
-    scripts or other attributes. Memory: the links, and LONGEST characters."""
+    scripts or other attributes. Memory contains the links, and up to LONGEST characters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,8 +64,7 @@ class FolderPage(HTMLParser):
         self.ended = False  # whether the page's end tag follows its last link
 
     def add(self, data: bytes) -> None:
-        """Parse the page's next bytes. Raises ValueError for one tag of more than LONGEST, which is no
-        HTML."""
+        """Parse the page's next bytes. Raises ValueError for a tag longer than LONGEST, which is no HTML."""
         self.feed(self._decoder.decode(data))
         if len(self.rawdata) > LONGEST:
             raise ValueError(f"one tag, comment or script has more than {LONGEST:,} characters")
@@ -100,7 +99,7 @@ class FolderPage(HTMLParser):
         return self.ended or (not self._tags & {"html", "body"} and self._last in _BARE)
 
     def base_of(self, url: str) -> str:
-        """Return the URL that links are relative to: of `<base href>` if present, else the page's own."""
+        """Return the URL that links are relative to: that of `<base href>` if present, else `url`."""
         try:
             base = urljoin(url, self._base or "")
             return base if urlsplit(base).scheme in _OWN_PORTS else url
@@ -110,11 +109,11 @@ class FolderPage(HTMLParser):
     def doubt(self, hrefs: PageHrefs) -> str:
         """Return why the page may lack names of its folder; "" for a known complete listing.
 
-        | page | known by | whole by |
+        | page | known by | complete if it has |
         |---|---|---|
         | Apache, nginx, lighttpd, Python | title `Index of ...` (`Directory listing for ...`), and the same \
             heading or Apache's links that sort (a HEADER.html takes the heading's place) | end tag |
-        | Caddy | its summary, `3 directories 4 files` | end tag; as many names; less than it reads |
+        | Caddy | its summary, `3 directories 4 files` | end tag; the stated names; fewer than Caddy reads |
         | Go | a `<pre>` with links, and nothing else | end tag |
         | any | | no link to itself with a query, such as a further page's |
         """
@@ -139,16 +138,15 @@ class FolderPage(HTMLParser):
 
 
 def hrefs(links: Iterable[str], folder_url: str, base: str = "") -> PageHrefs:
-    """Sort the links of the page at `folder_url`, resolved against `base` (default: the same), into names and
-    others.
+    """Sort the page's links into names and others. They are resolved against `base`, or else `folder_url`.
 
     Hosts are compared without case, ports as numbers, paths by their decoded bytes without `.` and `..`; a
-    `#` and what follows are ignored.
+    fragment (`#...`) is ignored.
 
-    | href, on a page of http://h/base/ | answer |
+    | href, on a page of http://h/base/ | result |
     |---|---|
     | `b%20c`, `./b`, `/base/b`, `/b%61se/b`, `//H:80/base/b`, `../base/b#top`, `dir/` | a name |
-    | `?C=N`, `#top`, `..`, `/`, `/base`, `mailto:x` | the folder itself, one above it, no file |
+    | `?C=N`, `#top`, `..`, `/`, `/base`, `mailto:x` | none: the folder itself, a folder above it, no file |
     | `?page=2`, `?file=b` | ITSELF |
     | `a:b` | NAMELESS: by the standard `a` is a scheme; servers write `./a:b` or `a%3Ab` |
     | `a%2Fb`, `/base//b`, `http://[x` | NAMELESS |
@@ -200,13 +198,12 @@ def hrefs(links: Iterable[str], folder_url: str, base: str = "") -> PageHrefs:
 
 
 def _sorting(query: str) -> bool:
-    """Return whether a link to the folder with this query shows the same files."""
+    """Return whether a link to the folder with this query shows the folder's own files."""
     return {field.partition("=")[0] for field in query.replace(";", "&").split("&") if field} <= _SORTED
 
 
 def segments(path: str) -> tuple[bytes, ...]:
-    """Split a URL's path into decoded segments without `.` and `..`; the last is b"" for a path that ends in
-    a slash."""
+    """Split a URL's path into decoded segments without `.` and `..`; the last is b"" after a final slash."""
     kept: list[bytes] = []
     name = b""
     for raw in path.split("/")[1:] or [""]:
@@ -215,18 +212,18 @@ def segments(path: str) -> tuple[bytes, ...]:
             del kept[-1:]
         elif name != b".":
             kept.append(name)
-    # A path that ends in dots is a folder's.
+    # A path that ends in `.` or `..` is a folder's.
     return (*kept, b"") if name in (b".", b"..") else tuple(kept)
 
 
 def plain(text: str) -> str:
-    """Quote characters that a URL cannot have, as UTF-8; what is quoted already stays."""
+    """Quote the characters that a URL cannot have, as UTF-8. Characters quoted already stay as they are."""
     return quote(text.encode("utf-8", "surrogateescape"), safe="/%:@!$&'()*+,;=-._~?[]")
 
 
 def same_server(first: SplitResult, second: SplitResult) -> bool:
-    """Compare hosts and ports. https and http at their own ports are equal: servers behind a proxy link by
-    http. Raises ValueError."""
+    """Return whether hosts and ports are equal. https and http at their own ports count as equal, since
+    servers behind a proxy link by http. Raises ValueError."""
     if _host(first) != _host(second):
         return False
     ports = [components.port or _OWN_PORTS.get(components.scheme) for components in (first, second)]

@@ -1,7 +1,7 @@
 """Lists a web server's folder pages: the linked files, with size and version of each.
 
-Pages round or omit sizes and times, so both come from HEAD requests. Many run at a time; their answers are
-yielded in the order of the keys.
+Pages round or omit sizes and times, so both come from HEAD requests. Many requests run at a time; the files
+are yielded in the order of their keys.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOKS = 16  # HEAD requests at a time: some 800 a second with a latency of 20 ms
-CALM = 100  # answers after which one more request may run at a time
+CALM = 100  # answers without a transient error, after which one more request may run at a time
 BATCH = 512  # files of one batch, at most
 PAGE_LIMIT = 1 << 30  # bytes of a folder's page: some ten million files
-DEEPEST = 64  # nested folders, at most: a link back into its own folder would never end
-# Omitted links that are counted once, on however many pages; further ones are counted on each page.
+DEEPEST = 64  # nested folders, at most, since a folder may link back into itself
+# Omitted links that are remembered, to count each only once. Further links are counted on each page.
 REMEMBERED = 10_000
 _BYTES = ("utf-8", "surrogateescape")
 SHOWN = 80  # characters of a link that are shown
@@ -75,8 +75,8 @@ WAYS_OUT = (
 
 
 class RequestLimit:
-    """Limits concurrent requests: half as many after a transient error, at most once a second; one more after
-    CALM answers."""
+    """Limits concurrent requests. A transient error halves the limit, at most once a second; CALM answers
+    raise it by one."""
 
     def __init__(self, most: int) -> None:
         self._most = self.limit = most
@@ -105,7 +105,7 @@ class RequestLimit:
 
 
 class WebListing:
-    """One listing: its threads, each with its own connections. `url_of` returns a key's URL."""
+    """One listing, with its threads, which have their own connections. `url_of` returns a key's URL."""
 
     def __init__(
         self,
@@ -114,17 +114,16 @@ class WebListing:
         options: Mapping[str, object],
         keep: Callable[[str], bool] | None,
     ) -> None:
-        """`options`: `config.option_keys.WebOptions`. `keep`: see `registry.open_source`."""
+        """For `options` see `config.option_keys.WebOptions`, for `keep` see `port.Keep`."""
         self._url_of, self._keep = url_of, keep
-        # read a file without a stated size, to learn it; else refuse it
+        # whether files without a stated size are read to learn it; if not, they are refused
         self._unsized = options.get("unsized") is True
         self._by_links = options.get("listing") == "links"
         self._requests = Requests(client, lambda: None, lambda _error, _last: None)
         self._left_out: dict[str, tuple[int, str]] = {}
         self._counts = Counter[str]()
         self._remembered: set[tuple[str, str]] = set()
-        # URLs that folders' links are relative to, if not the folders' own: by key, for the folders being
-        # listed
+        # for folders being listed, by key: the URL that links are relative to, if it is not the folder's own
         self._moved: dict[str, str] = {}
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
         self._limit = RequestLimit(LOOKS)
@@ -142,8 +141,8 @@ class WebListing:
             self._requests.close()
 
     def folder(self, prefix: str = "", depth: int = 0) -> Iterator[Sequence[Listed]]:
-        """List all files below, in batches, in byte order. Transient errors are retried a few times, with
-        growing pauses; any other refusal ends the listing."""
+        """List all files below a folder in batches, in byte order. Transient errors are retried a few times,
+        with growing pauses; any other refusal ends the listing."""
         if depth > DEEPEST:
             raise PreflightError(
                 "the server's folders never end",
@@ -183,7 +182,7 @@ class WebListing:
                         files[name] = listed
                         heapq.heappush(pending, name)
                     elif f"{name.decode(*_BYTES)}/" not in names:
-                        # A folder linked without a slash: its files sort by the name with one.
+                        # The page links to a folder without a slash; its files sort by the name with a slash.
                         heapq.heappush(pending, name + b"/")
             if len(ready) >= BATCH or (ready and not pending):
                 yield ready
@@ -202,7 +201,7 @@ class WebListing:
             return error
 
     def find(self, key: str) -> None:
-        """Learn from redirects where the folders on a file's path lie, for `file`."""
+        """For `file`, find the URLs to which the folders on the file's path redirect."""
 
         def landing(client: WebClient, prefix: str) -> str:
             connection = client.request("HEAD", self._url(prefix))
@@ -216,7 +215,7 @@ class WebListing:
                 self._lies_at(prefix, url)
 
     def file(self, key: str) -> Listed:
-        """List one file. Raises SourceChangedError where the server has none, or a folder."""
+        """List one file. Raises SourceChangedError if the server has no such file, or a folder."""
         listed = self.look(key)
         if listed is None:
             raise SourceChangedError(
@@ -237,7 +236,7 @@ class WebListing:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Links and folders without files, counted by reason; with an example for hrefs."""
+        """The numbers of links and folders that were left out, by reason; for links also an example."""
         hrefs = {
             f"{PAGE_HREFS} {why}, such as {example}": count
             for why, (count, example) in self._left_out.items()
@@ -246,13 +245,13 @@ class WebListing:
 
     def _names(self, prefix: str) -> set[str]:
         """Return the names that a folder's page links to. Raises PreflightError for a page that is no known
-        complete listing; with `listing: links`, only for one without links into the folder."""
+        complete listing; with `listing: links`, only for a page without links into the folder."""
         url = self._url(prefix)
         page, led_to, folder = self._patiently(self._page, prefix)
         base = page.base_of(folder)
         linked = hrefs(page.links, folder, base)
         if not linked.names and base != folder and same_server(urlsplit(base), urlsplit(folder)):
-            # The page is of the folder in its <base>.
+            # The page shows the folder that its <base> names.
             folder = base
             linked = hrefs(page.links, folder)
         self._lies_at(prefix, folder)
@@ -280,7 +279,7 @@ class WebListing:
             self._moved[prefix] = folder
 
     def _url(self, key: str) -> str:
-        """Return the URL of a file or folder, by the page that links to it."""
+        """Return the URL of a file or folder, relative to the page that links to it."""
         name = key.rstrip("/").rpartition("/")[2]
         parent = key.rstrip("/")[: -len(name)] if name else None
         if parent is None or parent not in self._moved:
@@ -296,7 +295,7 @@ class WebListing:
         self._left_out[why] = (count + 1, example)
 
     def look(self, key: str) -> Listed | None:
-        """List one file; None: the server says that it is a folder."""
+        """List one file; None if the server says that it is a folder."""
         return self._patiently(self._look, key)
 
     def _patiently(self, ask: Callable[[WebClient, str], T], key: str) -> T:
@@ -320,8 +319,7 @@ class WebListing:
                     raise ValueError(f"it has more than {PAGE_LIMIT:,} bytes")
                 page.add(data)
             if unbounded and not page.closed():
-                # Where the server's back end dies, the connection just ends, and half a page looks like a
-                # whole one.
+                # If the server's back end dies, the connection just ends, and half a page looks complete.
                 raise ValueError(
                     f"it may be cut off: no tag ends its {size:,} bytes, and no length is stated"
                 )
@@ -335,11 +333,11 @@ class WebListing:
         return page, client.led_to, client.landed
 
     def _look(self, client: WebClient, key: str) -> Listed | None:
-        """Query one file's size and version by HEAD; by its first byte where HEAD is refused, or states no
-        size or 0.
+        """Query one file's size and version by HEAD. If HEAD is refused, or states no size or 0, request the
+        first byte.
 
-        None: the server says that it is a folder. Raises ObjectError for a page in place of a file, and for
-        an encoded file.
+        Return None if the server says that it is a folder. Raises ObjectError for a page in place of a file,
+        and for an encoded file.
         """
         url, own = self._url(key), self._url_of(key)
         if url != own and self._leads(client, own, url):
@@ -403,7 +401,7 @@ class WebListing:
         return Listed(key, size, token, modified(headers), checksum=str(checksum))
 
     def _leads(self, client: WebClient, own: str, url: str) -> bool:
-        """Return whether a file's own URL leads to this URL, so that no place needs to be kept."""
+        """Return whether a file's own URL redirects to this URL, so that no place has to be recorded."""
         try:
             connection = client.request("HEAD", own)
         except ObjectError:
@@ -412,13 +410,13 @@ class WebListing:
         return connection.status == 200 and same_place(client.landed, url)
 
     def _size(self, client: WebClient, url: str) -> int:
-        """Query a file's size by its first byte; below 0: not stated either.
+        """Query a file's size by requesting its first byte; below 0 if it is not stated.
 
         | answer | size |
         |---|---|
         | 206, `Content-Range: bytes 0-0/N` | N |
         | 200: the server knows no ranges | its Content-Length |
-        | 416 (an empty file has no first byte), 206 without N | by a request for all, else N of `bytes */N` |
+        | 416 (an empty file has no first byte), 206 without N | from a GET of all, else N of `bytes */N` |
         """
         connection = client.request("GET", url, "", "Range: bytes=0-0\r\n")
         total = decimal(connection.headers.get(b"content-range", b"").rpartition(b"/")[2])
