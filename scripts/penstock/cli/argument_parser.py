@@ -85,7 +85,8 @@ def build() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         child.command = command
-        child.set_defaults(command=command.name)  # two commands may be typed as the same word
+        # Two commands may be typed as the same word: the parsed arguments have the name.
+        child.set_defaults(command=command.name, asks_servers=command.asks_servers)
     return parser
 
 

@@ -1,10 +1,5 @@
-"""The table of commands. A command's module in `penstock.cli.commands` is imported when it is needed. It has:
-
-| name                   | what                                                                            |
-|------------------------|---------------------------------------------------------------------------------|
-| `arguments(parser)`    | adds its options and arguments                                                  |
-| `EXAMPLES`             | two lines for a shell, where a person calls it                                  |
-| `run(parsed, session)` | does it, prints what came of it, and returns the exit status                    |
+"""The table of commands. A command's module in `penstock.cli.commands` is imported when it is needed. It has
+a constant with the name of each of its commands (`GC`, `LIST_GROUP`): the command's `CommandFunctions`.
 """
 
 from __future__ import annotations
@@ -15,7 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import step_table
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    import argparse
+    from collections.abc import Callable
+
+    from penstock.cli.session import Session
 
 # groups in the order of `penstock --help`; commands of other groups work but are not listed
 GROUPS = ("stage", "read", "keep", "site")
@@ -24,11 +22,18 @@ HIDDEN = ""
 CALLED = "(called by "  # in the summary of a command that penstock or Snakemake calls, not a person
 
 
+class CommandFunctions(NamedTuple):
+    arguments: Callable[[argparse.ArgumentParser], None]  # adds its options and arguments
+    # does it, prints what came of it, and returns the exit status
+    run: Callable[[argparse.Namespace, Session], int]
+    examples: tuple[str, ...] = ()  # two lines for a shell, where a person calls it
+
+
 class Command(NamedTuple):
     name: str
     group: str
+    module: str  # name of its module in `penstock.cli.commands`
     summary: str
-    module: str = ""  # name of its module in `penstock.cli.commands`; "" if it is the command's name
     # whether it reads standard input, from a person (`init`) or from penstock itself
     reads_input: bool = False
     other_word: str = ""  # word to type instead of the name, if a step has the name
@@ -56,67 +61,95 @@ class Command(NamedTuple):
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Lines for a shell. If steps share a module, its examples have STEP in place of the name."""
-        lines: tuple[str, ...] = getattr(self.load(), "EXAMPLES", ())
-        return tuple(line.replace("STEP", self.name) for line in lines)
+        """Lines for a shell. Steps that share their functions have STEP in place of the name."""
+        return tuple(line.replace("STEP", self.name) for line in self.load().examples)
 
-    def load(self) -> ModuleType:
-        module = self.module or self.name.replace("-", "_")
-        return importlib.import_module(f"penstock.cli.commands.{module}")
+    def load(self) -> CommandFunctions:
+        module = importlib.import_module(f"penstock.cli.commands.{self.module}")
+        functions: CommandFunctions = getattr(module, self.name.replace("-", "_").upper())
+        return functions
 
 
-def _step(name: str, group: str = STEP, module: str = "") -> Command:
-    return Command(name, group, step_table.BY_NAME[name].summary, module)
+def _step(name: str, group: str, module: str) -> Command:
+    return Command(name, group, module, step_table.BY_NAME[name].summary)
 
 
 COMMANDS = (
-    Command("init", "stage", "write a configuration for this machine: penstock.yaml", reads_input=True),
-    Command("run", "stage", "stage datasets: all steps, through Snakemake"),
-    Command("explain", "stage", "how long the next run will take, and what binds it", other_word="plan"),
-    Command("rehearse", "stage", "copy a sample and remove it: what this node, source and target can do"),
-    Command("status", "stage", "what is published, what runs, what is left to do"),
-    Command("cancel", "stage", "end a dataset's arrays; its controller stops too"),
-    Command("path", "read", "print the folder that a training job reads"),
-    Command("gate", "read", "exit 0 when a published release is there, 4 when not"),
+    Command(
+        "init", "stage", "init", "write a configuration for this machine: penstock.yaml", reads_input=True
+    ),
+    Command("run", "stage", "run", "stage datasets: all steps, through Snakemake"),
+    Command(
+        "explain", "stage", "explain", "how long the next run will take, and what binds it", other_word="plan"
+    ),
+    Command(
+        "rehearse",
+        "stage",
+        "rehearse",
+        "copy a sample and remove it: what this node, source and target can do",
+    ),
+    Command("status", "stage", "status", "what is published, what runs, what is left to do"),
+    Command("cancel", "stage", "cancel", "end a dataset's arrays; its controller stops too"),
+    Command("path", "read", "path", "print the folder that a training job reads"),
+    Command("gate", "read", "gate", "exit 0 when a published release is there, 4 when not"),
     Command(
         "after",
         "read",
+        "after",
         "print the option of sbatch by which a job waits for its datasets",
         on_failure="--penstock-after-has-failed",
     ),
-    Command("releases", "keep", "the releases of all datasets below the target: size, grade, age, audits"),
-    Command("show", "keep", "one release in detail: what its seal, audits and history say"),
-    Command("diff", "keep", "two releases compared, or a release and its source now"),
-    Command("rollback", "keep", "make an earlier release current again"),
-    _step("audit", "keep"),
-    _step("repair", "keep"),
-    Command("gc", "keep", "remove releases that no rule, reader or run holds"),
-    Command("remove", "keep", "remove releases by name, or a dataset with all of them"),
-    Command("history", "keep", "what was published, repaired and moved of a dataset"),
-    Command("du", "keep", "how much room datasets take, and what each release would free"),
-    _step("adopt", "keep"),
-    _step("preflight", "site"),
-    Command("selftest", "site", "try a folder's file system, and print what it does as a table"),
-    Command("limit", "site", "show or set the cap of the link, or how many nodes a dataset's elements take"),
-    Command("metrics", "site", "figures of all datasets below a root for Prometheus, as a text file"),
-    Command("completion", "site", "print what makes a shell complete this command line"),
-    _step("list"),
-    _step("plan"),
-    _step("copy", module="single_step"),
-    _step("permissions", module="single_step"),
-    _step("verify", module="single_step"),
-    _step("publish", module="single_step"),
-    Command("list-group", STEP, "preflight and list (called by Snakemake)"),
-    Command("list-failure", STEP, "end as a listing ended (called by Snakemake)"),
-    Command("sign", HIDDEN, "sign a release that was published without a signature"),
-    Command("describe", HIDDEN, "describe a release for catalogues and loaders: Croissant"),
-    _step("report", HIDDEN),
-    Command("selftest-writer", HIDDEN, "write files until killed (called by selftest)"),
     Command(
-        "selftest-peer", HIDDEN, "try a folder on one of two nodes (called by selftest)", reads_input=True
+        "releases",
+        "keep",
+        "releases",
+        "the releases of all datasets below the target: size, grade, age, audits",
     ),
-    Command("visit", HIDDEN, "open a dataset's sources on a node (called by preflight)", reads_input=True),
-    Command("element", HIDDEN, "the work of one array element (called by the cluster)"),
+    Command("show", "keep", "show", "one release in detail: what its seal, audits and history say"),
+    Command("diff", "keep", "diff", "two releases compared, or a release and its source now"),
+    Command("rollback", "keep", "rollback", "make an earlier release current again"),
+    _step("audit", "keep", "audit"),
+    _step("repair", "keep", "repair"),
+    Command("gc", "keep", "gc", "remove releases that no rule, reader or run holds"),
+    Command("remove", "keep", "remove", "remove releases by name, or a dataset with all of them"),
+    Command("history", "keep", "history", "what was published, repaired and moved of a dataset"),
+    Command("du", "keep", "du", "how much room datasets take, and what each release would free"),
+    _step("adopt", "keep", "adopt"),
+    _step("preflight", "site", "preflight"),
+    Command("selftest", "site", "selftest", "try a folder's file system, and print what it does as a table"),
+    Command(
+        "limit",
+        "site",
+        "limit",
+        "show or set the cap of the link, or how many nodes a dataset's elements take",
+    ),
+    Command(
+        "metrics", "site", "metrics", "figures of all datasets below a root for Prometheus, as a text file"
+    ),
+    Command("completion", "site", "completion", "print what makes a shell complete this command line"),
+    _step("list", STEP, "list"),
+    _step("plan", STEP, "plan"),
+    _step("copy", STEP, "single_step"),
+    _step("permissions", STEP, "single_step"),
+    _step("verify", STEP, "single_step"),
+    _step("publish", STEP, "single_step"),
+    Command("list-group", STEP, "list_group", "preflight and list (called by Snakemake)"),
+    Command("list-failure", STEP, "list_failure", "end as a listing ended (called by Snakemake)"),
+    Command("sign", HIDDEN, "sign", "sign a release that was published without a signature"),
+    Command("describe", HIDDEN, "describe", "describe a release for catalogues and loaders: Croissant"),
+    _step("report", HIDDEN, "report"),
+    Command("selftest-writer", HIDDEN, "selftest_writer", "write files until killed (called by selftest)"),
+    Command(
+        "selftest-peer",
+        HIDDEN,
+        "selftest_peer",
+        "try a folder on one of two nodes (called by selftest)",
+        reads_input=True,
+    ),
+    Command(
+        "visit", HIDDEN, "visit", "open a dataset's sources on a node (called by preflight)", reads_input=True
+    ),
+    Command("element", HIDDEN, "element", "the work of one array element (called by the cluster)"),
 )
 
 

@@ -107,7 +107,6 @@ class Session:
         """Load the configuration, with --backend merged in, within the site file's bounds. Commands that
         stage (`rights.stages`) get a ConfigError for values that exceed the bounds, and for programs that
         other accounts may have chosen (`trust`). Also raises the errors of `reached`."""
-        from penstock.cli import command_table
         from penstock.config import trust
         from penstock.config.loader import load
         from penstock.dataset import rights
@@ -117,7 +116,7 @@ class Session:
         in_job = resources.current_job().proven
         config = load(self.file, self.parsed.backend, staging=staging, in_job=in_job)
         config = trust.bounded(config, self.file, staging=staging)
-        if command_table.find(self.parsed.command).asks_servers:
+        if self.parsed.asks_servers:
             reached(config.target)
         return config
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.differences import (
     CHECKSUM,
@@ -215,3 +216,6 @@ def sealed(result: SealingResult) -> str:
         line("STATUS", "PUBLISHED" + (", current" if result["current"] == result["release"] else "")),
     ]
     return "".join(f"{text}\n" for text in lines)
+
+
+ADOPT = CommandFunctions(arguments, run, EXAMPLES)

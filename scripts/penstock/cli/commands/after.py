@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli import dataset_choice, flags, output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.errors import FindingsError, PenstockError
 from penstock.core.human import brief, in_quotes
@@ -205,3 +206,6 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
 
 def _refused(text: str, *, over: bool = False) -> Answer:
     return Answer(text, refusal="is-not-staged", code=FindingsError.exit_code, over=over)
+
+
+AFTER = CommandFunctions(arguments, run, EXAMPLES)

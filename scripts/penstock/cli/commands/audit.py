@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
+from penstock.cli.command_table import CommandFunctions
 from penstock.config.quantities import rate
 from penstock.core import human
 from penstock.core.audit_documents import AuditSelection, parse_fraction, parse_turns
@@ -147,3 +148,6 @@ def overruled(result: OverruleResult) -> str:
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("Reason", result["why"])]
     lines.append(line("STATUS", f"{result['status']} ({counts or 'no finding stood'})"))
     return "".join(f"{line}\n" for line in lines)
+
+
+AUDIT = CommandFunctions(arguments, run, EXAMPLES)

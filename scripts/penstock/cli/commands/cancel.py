@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import dataset_choice, flags, output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,3 +54,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             output.show(f"the submitted controller, job {job}, had not begun: {end}")
     session.receipt({"datasets": ended})
     return code
+
+
+CANCEL = CommandFunctions(arguments, run, EXAMPLES)

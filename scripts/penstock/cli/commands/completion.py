@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli import argument_parser, output
-from penstock.cli.command_table import COMMANDS, STEP
+from penstock.cli.command_table import COMMANDS, STEP, CommandFunctions
 
 if TYPE_CHECKING:
     import argparse
@@ -234,3 +234,6 @@ def _section(config: Path | None, key: str) -> object:
 def _joined(words: Sequence[str]) -> list[str]:
     """Join what bash splits: `--progress=json` is three words."""
     return [*(word for word in words if word != "="), *([""] if words[-1] == "=" else [])]
+
+
+COMPLETION = CommandFunctions(arguments, run, EXAMPLES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
+from penstock.cli.command_table import CommandFunctions
 
 if TYPE_CHECKING:
     import argparse
@@ -34,3 +35,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         output.say(f"{name}: catalogues ask for more than the file that `describe` names has: {keys}")
     session.receipt({"dataset": name, "release": description.release, "left_out": list(description.left_out)})
     return 0
+
+
+DESCRIBE = CommandFunctions(arguments, run, EXAMPLES)

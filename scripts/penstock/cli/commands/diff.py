@@ -19,6 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cli import dataset_choice, flags, output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.errors import ConfigError
 from penstock.core.human import printable
@@ -162,3 +163,6 @@ def shown(path: bytes) -> str:
 def more(kind: str, count: int) -> Line:
     """Make the line for rows that are not shown."""
     return Line(f"  and {human.count(count)} more {_MEANS.get(kind, kind)} (--all)", "dim")
+
+
+DIFF = CommandFunctions(arguments, run, EXAMPLES)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import dataset_choice, flags
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.human import printable
 from penstock.look.views.result_texts import last_pinned
@@ -150,3 +151,6 @@ def _owner(use: OwnedUse) -> list[str]:
         name or str(number) for name, number in ((use["user"], use["uid"]), (use["group"], use["gid"]))
     )
     return [user, group, human.size(use["bytes"]), human.count(use["files"])]
+
+
+DU = CommandFunctions(arguments, run, EXAMPLES)

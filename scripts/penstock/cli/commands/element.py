@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import step_table
 
 if TYPE_CHECKING:
@@ -62,3 +63,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         limits=limits,
         reads_back=parsed.read_back,
     )
+
+
+ELEMENT = CommandFunctions(arguments, run)

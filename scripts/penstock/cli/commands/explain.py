@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags
+from penstock.cli.command_table import CommandFunctions
 from penstock.config import assumption
 
 if TYPE_CHECKING:
@@ -52,3 +53,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     for plan in plans:
         session.show_rows([typed_json.plain(plan)], partial(plan_text.render_plan, plan))
     return 0
+
+
+EXPLAIN = CommandFunctions(arguments, run, EXAMPLES)

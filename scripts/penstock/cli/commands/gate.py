@@ -11,6 +11,7 @@ from penstock.cli import (
     output,
     submission,
 )
+from penstock.cli.command_table import CommandFunctions
 from penstock.config.quantities import duration
 from penstock.core import human
 from penstock.core.audit_documents import AuditSelection, parse_fraction
@@ -120,3 +121,6 @@ def _show(result: MendResult) -> None:
         output.show(f"  {also_repaired(release, count)}")
     for release, count in sorted(result["also_in"].items()):
         output.show(f"  {also_in(release, count)}: `penstock audit {name} --release {release}`")
+
+
+GATE = CommandFunctions(arguments, run, EXAMPLES)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,3 +50,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     for result in results:
         session.show(result, partial(result_texts.collected, result, output.columns(piped=0)))
     return code
+
+
+GC = CommandFunctions(arguments, run, EXAMPLES)

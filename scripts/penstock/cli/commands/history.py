@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import dataset_choice, flags
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.human import brief, printable
 from penstock.look.views.result_texts import moment, said
@@ -74,3 +75,6 @@ def _line(row: HistoryRow) -> list[str]:
 def _minute(text: str) -> str:
     """Shorten a time to `2026-03-14 12:03Z`; leave other texts."""
     return moment(text)[:16] + "Z" if _SECOND.fullmatch(text) else moment(text)
+
+
+HISTORY = CommandFunctions(arguments, run, EXAMPLES)

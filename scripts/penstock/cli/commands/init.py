@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.cli.command_table import CommandFunctions
 from penstock.config import file_choice, semantic_checks
 from penstock.config.source_kinds import kind, no_path, scheme
 from penstock.core.errors import ConfigError
@@ -231,3 +232,6 @@ def _show(proposed: Proposed, notes: Sequence[str], path: Path, program: str) ->
         output.show(f"  note      {printable(note)}")
     output.show(f"next: {program} preflight    tries all of it, and changes nothing")
     output.show(f"      {program} run")
+
+
+INIT = CommandFunctions(arguments, run, EXAMPLES)

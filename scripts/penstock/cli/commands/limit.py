@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import in_quotes
 
@@ -148,3 +149,6 @@ def rendered(cap_state: Overview, own: Cap, holds: Cap) -> str:
     if not cap_state.held:
         lines.append("no run has a part of it")
     return "\n".join(lines)
+
+
+LIMIT = CommandFunctions(arguments, run, EXAMPLES)

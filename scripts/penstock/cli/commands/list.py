@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.look.views.result_texts import block
 
@@ -36,3 +37,6 @@ def render(result: ListResult) -> str:
         ("Current", result["current"] or "none"),
     ]
     return block(result["dataset"], rows)
+
+
+LIST = CommandFunctions(arguments, run, EXAMPLES)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags
+from penstock.cli.command_table import CommandFunctions
 from penstock.core.errors import FailedError
 from penstock.fs import small_files
 from penstock.workflow import exit_files
@@ -35,3 +36,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         left.exit, f"{name}: {left.text}", left.reason, left.cancelled, left.overtaken
     )
     return left.exit
+
+
+LIST_FAILURE = CommandFunctions(arguments, run)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import flags, step_runner
+from penstock.cli.command_table import CommandFunctions
 from penstock.cli.error_report import failure
 from penstock.core.errors import InterruptedRunError
 from penstock.workflow import exit_files, workflow_receipts
@@ -71,3 +72,6 @@ def _list(context: Context, name: str, receipt: Path | None) -> ListResult:
     if receipt is not None:
         workflow_receipts.tidy(workflow_receipts.results_of(receipt), context.layout(name), listed)
     return listed
+
+
+LIST_GROUP = CommandFunctions(arguments, run)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import dataset_choice, flags, output
+from penstock.cli.command_table import CommandFunctions
 from penstock.cli.dataset_choice import TargetDatasets
 from penstock.core.errors import FailedError, NoSpaceError, PenstockError
 from penstock.core.human import printable
@@ -76,3 +77,6 @@ def _write(datasets: TargetDatasets, names: Sequence[str], path: Path | None) ->
             why=error.strerror or str(error),
             hint="name a file in a folder that is there, has room, and that this account may write",
         ) from error
+
+
+METRICS = CommandFunctions(arguments, run, EXAMPLES)

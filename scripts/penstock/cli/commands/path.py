@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import dataset_choice, flags, output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.errors import NoSpaceError
 
@@ -65,3 +66,6 @@ def _given(reading: Reading) -> tuple[Published, str]:
         first_pin = pins.first(layout)
         return judge(first_pin.release if first_pin is not None else None), ""
     return judgement, pin.words()
+
+
+PATH = CommandFunctions(arguments, run, EXAMPLES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.look.views.result_texts import block
 
@@ -40,3 +41,6 @@ def render(result: PlanResult) -> str:
         *(("", text) for text in result["why"]),
     ]
     return block(result["dataset"], rows)
+
+
+PLAN = CommandFunctions(arguments, run, EXAMPLES)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output, step_runner
+from penstock.cli.command_table import CommandFunctions
 from penstock.config import file_choice
 from penstock.core.errors import ConfigError
 from penstock.core.human import in_quotes
@@ -172,3 +173,6 @@ def _show(session: Session, result: PreflightResult) -> None:
         output.show_json(result)
     else:
         output.show_checks(result["dataset"], result["results"])
+
+
+PREFLIGHT = CommandFunctions(arguments, run, EXAMPLES)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags
+from penstock.cli.command_table import CommandFunctions
 from penstock.config import quantities
 from penstock.core.errors import ConfigError
 
@@ -87,3 +88,6 @@ def _streams(text: str) -> tuple[int, ...]:
     if not 1 <= numbers[0] <= numbers[-1] <= MOST:
         raise ValueError
     return tuple(numbers)
+
+
+REHEARSE = CommandFunctions(arguments, run, EXAMPLES)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import dataset_choice, flags
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.human import brief, printable
@@ -138,3 +139,6 @@ def _beside(stagings: Sequence[StagingRow]) -> Iterator[str]:
         kind = _KINDS.get((staging["kind"], staging["state"]), "hidden, and not of penstock")
         changed = f", changed {human.age(staging['age'])} ago" if staging["age"] is not None else ""
         yield f"beside them: {staging['name']} ({kind}{changed})"
+
+
+RELEASES = CommandFunctions(arguments, run, EXAMPLES)

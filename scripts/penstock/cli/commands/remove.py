@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
@@ -56,3 +57,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     session.show(result, partial(result_texts.collected, result, output.columns(piped=0)))
     stay = not parsed.dry_run and any(release["held_by"] for release in result["releases"])
     return HELD if stay else 0
+
+
+REMOVE = CommandFunctions(arguments, run, EXAMPLES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.audit_documents import also_in, also_repaired
 from penstock.look.views.result_texts import SHOWN, line, table
@@ -59,3 +60,6 @@ def render(result: RepairResult) -> str:
         note = "the audits found nothing to repair"
     lines.append(line("STATUS", f"{result['status']} ({note})"))
     return "".join(f"{line}\n" for line in lines)
+
+
+REPAIR = CommandFunctions(arguments, run, EXAMPLES)

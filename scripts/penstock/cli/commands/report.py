@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
+from penstock.cli.command_table import CommandFunctions
 from penstock.look.views import summary
 
 if TYPE_CHECKING:
@@ -29,3 +30,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     options = {} if parsed.html is None else {"html": parsed.html}
     return step_runner.run(parsed, session, summary.render, **options)
+
+
+REPORT = CommandFunctions(arguments, run, EXAMPLES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
+from penstock.cli.command_table import CommandFunctions
 
 if TYPE_CHECKING:
     import argparse
@@ -39,3 +40,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     output.show(f"{name}: {text}")
     session.receipt(result)
     return 0
+
+
+ROLLBACK = CommandFunctions(arguments, run, EXAMPLES)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.cli import flags, run_results, submission
+from penstock.cli.command_table import CommandFunctions
 from penstock.cli.commands import metrics
 from penstock.cli.error_report import LOG
 from penstock.cli.run_results import FLAGS, RESULTS, RunScreen
@@ -429,3 +430,6 @@ def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> 
     if status == 0:
         return 0
     return left[0].exit if left and status > 0 else 1
+
+
+RUN = CommandFunctions(arguments, run, EXAMPLES)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.cli.command_table import CommandFunctions
 from penstock.config import file_choice
 
 if TYPE_CHECKING:
@@ -98,3 +99,6 @@ def _cluster(parsed: argparse.Namespace, session: Session) -> ClusterConfig:
     if file_choice.chosen(parsed.config) is not None:
         return session.config().cluster
     return ClusterConfig(backend=parsed.backend or ClusterConfig.backend)
+
+
+SELFTEST = CommandFunctions(arguments, run, EXAMPLES)

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags
+from penstock.cli.command_table import CommandFunctions
 
 if TYPE_CHECKING:
     import argparse
@@ -22,3 +23,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (a
 
     two_nodes.serve(parsed.folder, sys.stdin, sys.stdout)
     return 0
+
+
+SELFTEST_PEER = CommandFunctions(arguments, run)

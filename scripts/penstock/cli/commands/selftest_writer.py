@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags
+from penstock.cli.command_table import CommandFunctions
 
 if TYPE_CHECKING:
     import argparse
@@ -23,3 +24,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (a
 
     interruptions.write(parsed.folder)
     return 0
+
+
+SELFTEST_WRITER = CommandFunctions(arguments, run)

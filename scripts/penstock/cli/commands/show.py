@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import dataset_choice, flags
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.human import TEXT, brief, printable
@@ -218,3 +219,6 @@ def _map(value: object) -> Mapping[str, object]:
 
 def _maps(value: object) -> Sequence[Mapping[str, object]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, (list, tuple)) else []
+
+
+SHOW = CommandFunctions(arguments, run, EXAMPLES)

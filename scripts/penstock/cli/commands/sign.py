@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
+from penstock.cli.command_table import CommandFunctions
 
 if TYPE_CHECKING:
     import argparse
@@ -32,3 +33,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     )
     session.receipt(done)
     return 0
+
+
+SIGN = CommandFunctions(arguments, run, EXAMPLES)

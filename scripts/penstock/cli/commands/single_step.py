@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
+from penstock.cli.command_table import CommandFunctions
 
 if TYPE_CHECKING:
     import argparse
@@ -21,3 +22,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     return step_runner.run(parsed, session)
+
+
+COPY = PERMISSIONS = VERIFY = PUBLISH = CommandFunctions(arguments, run, EXAMPLES)

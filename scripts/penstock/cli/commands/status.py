@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import flags, output
+from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.errors import FindingsError, PreflightError
 
@@ -160,3 +161,6 @@ def _text(value: object) -> str:
         phrases.append(human.size_of(value["bytes"], value["of_bytes"]))
         return ", ".join([*phrases, f"{value['failed']} failed"] if value.get("failed") else phrases)
     return json.dumps(value, default=str)
+
+
+STATUS = CommandFunctions(arguments, run, EXAMPLES)

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.command_table import CommandFunctions
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
@@ -72,3 +74,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         answer = answer._replace(written=owners.owner(made.st_uid, made.st_gid))
         stream.write(json.dumps(node_answer.NODE_ANSWER.to_json(answer)))
     return VISIT_FAILED if answer.errors else 0
+
+
+VISIT = CommandFunctions(arguments, run)
