@@ -223,7 +223,7 @@ def test_a_longer_cap_file_of_an_administrator_is_replaced_in_place(tmp_path: Pa
         (("data",), "`penstock limit data --nodes N`"),
         (("40Gbit/s", "--nodes", "2"), "40Gbit/s is a cap of the link, and --nodes is of a dataset"),
         (("dta", "--nodes", "2"), 'no dataset is named "dta"'),
-        (("data", "2"), "unrecognized arguments: 2"),
+        (("data", "2"), "more arguments than it takes: 2"),
     ],
 )
 def test_a_mixture_of_link_and_dataset_is_refused(

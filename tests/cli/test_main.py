@@ -89,7 +89,7 @@ def test_the_page_has_the_exit_statuses() -> None:
 )  # fmt: skip
 def test_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(words) == 2
-    assert "usage: penstock" in capsys.readouterr().err
+    assert " --help` has all options" in capsys.readouterr().err
 
 
 REQUIRED = {

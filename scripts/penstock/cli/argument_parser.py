@@ -12,7 +12,7 @@ from penstock.cli import flags
 from penstock.cli.command_table import COMMANDS, GROUPS, STEP, Command
 from penstock.config.backends import BACKENDS
 from penstock.core import step_table
-from penstock.core.human import did_you_mean, nearest, slips
+from penstock.core.human import nearest, slips
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,13 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-class CommandParser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2 and say where the help is; the usage of a command is longer than a screen shows."""
+        self.exit(2, f"{self.prog}: {message}\n  `{self.prog} --help` has all options, with examples\n")
+
+
+class CommandParser(_Parser):
     """A command's parser, which gets its arguments when it first parses. Getting them imports the command's
     module, and every command builds the parsers of all commands."""
 
@@ -56,7 +62,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def build() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="penstock",
         usage="penstock [OPTION ...] COMMAND ...",
         description=f"Staged dataset ingest for GPU clusters: whole or not at all.\n\n{_groups()}",
@@ -172,10 +178,20 @@ def takes_value(action: argparse.Action) -> bool:
 def refuse(
     parser: argparse.ArgumentParser, unknown: Sequence[str], command: Command | None = None
 ) -> NoReturn:
-    """End as argparse does for unknown words, and suggest the options that were meant."""
-    accepted = options(parser if command is None else of_command(parser, command))
-    mistyped = [word.partition("=")[0] for word in unknown if word.startswith("--")]
-    parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(mistyped, accepted)}")
+    """Exit with 2, and suggest the options that were meant, each with what it does."""
+    own = parser if command is None else of_command(parser, command)
+    accepted = options(own)
+    mistyped = [word.partition("=")[0] for word in unknown if word.startswith("-") and word.strip("-")]
+    if not mistyped:
+        own.error(f"more arguments than it takes: {' '.join(unknown)}")
+    meant = [
+        f"{option} ({str(accepted[option].help).partition(';')[0].partition(' (')[0]})"
+        for word in mistyped
+        for option in SAME_OPTIONS.get(word, "").split() or [nearest(word, accepted)]
+        if option in accepted
+    ]
+    said = f"there is no option {', '.join(mistyped)}"
+    own.error(f"{said}\n  did you mean {' or '.join(dict.fromkeys(meant))}?" if meant else said)
 
 
 VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")  # global options that take a value
@@ -200,6 +216,19 @@ _SAME_AS: Mapping[str, str] = {
     "init": "new create setup",
     "--help": "man",
     "--version": "version",
+}
+# for options of other programs: options here that do the same, of which a command has some
+SAME_OPTIONS: Mapping[str, str] = {
+    "--force": "--new-release --copy-unchanged --now",
+    "-f": "--new-release --copy-unchanged --now",
+    "-y": "--yes --now",
+    "-n": "--dry-run",
+    "-j": "--cores",
+    "--jobs": "--cores",
+    "--threads": "--cores",
+    "-o": "--out",
+    "--output": "--out",
+    "--verify": "--audited-within",
 }
 # for words that other programs use: what to type here
 SYNONYMS: Mapping[str, str] = {word: typed for typed, words in _SAME_AS.items() for word in words.split()}
