@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.config import source_kinds
 from penstock.config.access_rules import of_file_alone, written
 from penstock.core import events
 from penstock.core.errors import ConfigError, ObjectError, PreflightError
@@ -555,11 +556,7 @@ class _Gathering:
         if self._refusals:
             raise self._refusals[0]
         if not self.scanned:
-            raise PreflightError(
-                "the source is empty",
-                where=where,
-                hint="check the URL: the bucket, the prefix (with its slash), the folder",
-            )
+            raise empty([place.source.url for place in placed])
         if not self._kept:
             left_out = ", ".join(of_kinds(dict(sorted(self.ignored.items()))))
             raise PreflightError(
@@ -575,3 +572,15 @@ class _Gathering:
                 why=f"its {counted(self._kept, 'file')} have {self._bytes:,} bytes together, holes included",
                 hint="leave the largest out by `exclude`, or divide them into several datasets",
             )
+
+
+def empty(urls: Sequence[str]) -> PreflightError:
+    """The refusal of sources without any object."""
+    folders = all(source_kinds.of_url(url) is source_kinds.FOLDER for url in urls)
+    return PreflightError(
+        "the source has 0 objects",
+        where=" ".join(urls),
+        hint="put the files there, or correct the path"
+        if folders
+        else "correct the bucket, container or host, or the prefix, which needs its slash at the end",
+    )

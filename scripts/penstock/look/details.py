@@ -217,8 +217,8 @@ def shown(
 
 
 def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[str, str | None]:
-    """Return the wanted release, and the release that `current` names. The beginning of a name is enough if no
-    other release begins with it. Raises as `shown`, and OSError."""
+    """Return the wanted release, and the release that `current` names. The beginning of a name is enough if
+    no other release begins with it. Raises as `shown`, and OSError."""
     dataset_folders.check_shape(layout)
     try:
         current = gate.current(layout)

@@ -153,8 +153,9 @@ class Source(Protocol):
         """Give new credentials (`registry.credentials`) to every reader of this source."""
         return
 
-    def check(self) -> None:
-        """Reach the source once, cheaply. Raises PreflightError that names the URL and a remedy."""
+    def check(self) -> bool | None:
+        """Reach the source once, cheaply, and return whether it has an object; None if that is not known.
+        Raises PreflightError that names the URL and a remedy."""
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """List everything below the root in batches, ascending by the key's bytes (`os.fsencode`), in bounded
