@@ -115,9 +115,9 @@ def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:
 
 
 def forget(results: Path, now: float) -> None:
-    """Remove the listings of all but the last KEPT invocations, and receipts, logs and reports of each dataset's
-    runs, except for its last KEPT and those younger than AGE. `now`: seconds since the epoch. A published
-    release is not touched: its report can be made again by `penstock report`."""
+    """Remove the listings of all but the last KEPT invocations, and each dataset's receipts, logs and reports,
+    except those of its last KEPT runs and those younger than AGE. `now`: seconds since the epoch. Releases
+    are not touched: `penstock report` makes a report again."""
     folder = results / LISTINGS
     listed = sorted(folder.glob("*-*"))
     kept = set(sorted({path.name.partition("-")[0] for path in listed})[-KEPT:])
