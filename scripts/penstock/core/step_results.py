@@ -440,6 +440,7 @@ class Preview(TypedDict, total=False):
     would: str
     takes: str
     problem: str
+    exit: int  # exit status of a run that meets the problem
 
 
 class DryRunResult(TypedDict):

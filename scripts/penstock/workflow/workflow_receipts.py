@@ -115,7 +115,7 @@ def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:
 
 
 def forget(results: Path, now: float) -> None:
-    """Remove the listings of all but the last KEPT invocations, and each dataset's receipts, logs and reports,
+    """Remove the listings of all but the last KEPT invocations, and a dataset's receipts, logs and reports,
     except those of its last KEPT runs and those younger than AGE. `now`: seconds since the epoch. Releases
     are not touched: `penstock report` makes a report again."""
     folder = results / LISTINGS
