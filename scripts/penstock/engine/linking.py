@@ -4,9 +4,9 @@ A link takes three calls and moves no byte, so sending rows to workers would cos
 links a folder at a time, with threads if the file system is slow (`Calls`). A linked row is journaled when
 its name is durable.
 
-A link changes the ctime of all names of a file, so the ctime is compared before. It is accounted for if it is
-in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`). So is a ctime
-that this attempt changed through another name. Otherwise the row is marked `touched`, as is a row that a
+A link changes the ctime of all names of a file, so the ctime is compared before the link. It is accounted for
+if it is in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`), or
+if this attempt caused it by a link of another name. Otherwise the row is marked `touched`. So is a row that a
 killed attempt linked but did not record. Verify reads `touched` rows even if it carries linked rows over.
 """
 
@@ -66,9 +66,9 @@ def link_rows(
     `outcome`.
 
     Rows that cannot be linked are left to be copied. `shard` comes from `tables.shards.numbered`. `keeper`
-    gets a journal line when the name is durable, or its barrier will make it durable. `stop` is called before
-    each group, `report` after each group with rows to link. `ops` returns the metadata operations allowed a
-    second; None: no budget.
+    gets a row's journal line once the new name is durable, or if the keeper's barrier will make it durable.
+    `stop` is called before each group, `report` after each group with rows to link. `ops` returns the
+    metadata operations allowed a second. If it is None, any number is allowed.
 
     Raises the errors of `stop` and `keeper.check`, FailedError if the manifest cannot be read, and errors of
     the target according to `errno_map.storage_error`.
@@ -140,8 +140,8 @@ def _of_release(
 ) -> tuple[list[tuple[int, Reuse, bytes]], list[tuple[str, int, int]]]:
     """Return the rows whose file the base release has under the same name, except those in `skip`.
 
-    The first list has each row's number, reuse and stored path, the second its file's path, size and time.
-    Workers link the few renamed files.
+    The first list has each row's number, reuse and stored path. The second has each file's path, size and
+    time. Renamed files are left out: workers link these few files.
     """
     from penstock.tables.tables import values
 
@@ -158,7 +158,7 @@ def _of_release(
 
 
 class _KnownTimes:
-    """Decides whether a ctime is accounted for, by the rule above. Names must come in ascending order."""
+    """Decides whether a ctime is accounted for (see the module). Names must come in ascending order."""
 
     def __init__(self, task: CopyTask) -> None:
         from penstock.engine.carried_rows import recorded
