@@ -171,9 +171,7 @@ class Watch:
     judged: set[int] = field(default_factory=set)  # workers whose end was judged (`worker_ends`)
     fruitless: int = 0  # workers that ended without a shard since the last claim or receipt
     bad_workers: int = 0  # workers that ended with BAD_NODE
-    silent: set[int] = field(
-        default_factory=set
-    )  # workers silent for PATIENCE, without a new shard since
+    silent: set[int] = field(default_factory=set)  # workers silent for PATIENCE, without a new shard since
     beats: dict[int, WatchedClaim] = field(default_factory=dict)  # the claims of open shards, as last read
     ended_by_person: int = 0  # workers that a person cancelled: they are not replaced
     failures: NodeFailures = field(default_factory=NodeFailures)

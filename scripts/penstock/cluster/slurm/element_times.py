@@ -1,4 +1,4 @@
-"""When elements start, for how long they may run, and which ones SLURM started again; and how long a
+"""When elements start, for how long they may run, and which of them SLURM started again. Also how long a
 controller waits between two queries of slurmctld.
 """
 

@@ -45,9 +45,9 @@ class Facts(NamedTuple):
     version: str
     max_array: int
     allows_core_spec: bool
-    accounting: bool  # slurmdbd remembers jobs that the controller has forgotten
+    accounting: bool  # whether slurmdbd remembers jobs that the controller has forgotten
     cluster: str = ""  # ClusterName; needed since two clusters may have jobs of the same number
-    min_job_age: float = 300.0  # seconds that slurmctld keeps an ended job; inf for ever
+    min_job_age: float = 300.0  # seconds for which slurmctld keeps an ended job; may be infinite
     # max_array_tasks of SchedulerParameters: the most elements of an array; if None, `max_array` is the limit
     max_tasks: int | None = None
     message_timeout: float = 10.0  # MessageTimeout: seconds that a client waits for slurmctld's answer
@@ -70,7 +70,7 @@ class Partition(NamedTuple):
     """A partition's limits."""
 
     name: str
-    default: bool = False  # gets the jobs that name no partition
+    default: bool = False  # whether this partition gets the jobs that name none
     max_time: float | None = None  # seconds that a job may run; None for no limit
     qos: str = ""  # the QOS whose limits apply to all its jobs; "" for none
     allowed: frozenset[str] = frozenset()  # AllowAccounts; empty if all accounts are allowed
