@@ -41,7 +41,7 @@ def queue_wait(
     | knows it | any       | any       | any             | what it says                       | slurmdbd   |
     | no       | known     | known     | any             | StartTime - submitted - ran before | controller |
     | no       | known     | not known | known           | start - submitted - ran before     | element    |
-    | no       | else      |           |                 | not known                          |            |
+    | no       | otherwise | any       | any             | not known                          |            |
     """
     if booked is not None:
         return Wait(booked, SLURMDBD)
@@ -59,9 +59,9 @@ def whole_node(asked: bool | None, cpus: int, node_cpus: int, *, nodes: bool) ->
     |-------|----------|--------------------|------------|
     | no    | any      | any                | no         |
     | yes   | yes      | any                | yes        |
-    | yes   | no       | all that it has    | yes        |
+    | yes   | no       | all of the node    | yes        |
     | yes   | no       | fewer, not known   | no         |
-    | yes   | not noted| all that it has    | yes        |
+    | yes   | not noted| all of the node    | yes        |
     | yes   | not noted| fewer, not known   | not known  |
     """
     if not nodes or asked:
@@ -120,7 +120,7 @@ def by_step(rows: Sequence[ElementRow]) -> list[StepUse]:
 
 def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
     waits, runs = _known(row.queue_wait for row in rows), _known(row.seconds for row in rows)
-    # Their efficiencies are not used here, since these are rounded, for the idlest elements to 0.
+    # The elements' efficiencies are not used here, since they are rounded (the lowest to 0).
     both = [
         (row.cpu_seconds, row.granted_seconds)
         for row in rows

@@ -18,7 +18,7 @@ MANIFEST = "manifest.parquet"
 MANIFEST_XXH = "manifest.xxh128"
 MANIFEST_SHA256 = "manifest.sha256"
 SEAL = "release.json"
-SIGNATURE = "release.json.sig"  # over the seal's bytes, if `target.sign_with` names a key
+SIGNATURE = "release.json.sig"  # signature over the seal's bytes, if `target.sign_with` names a key
 # a file in a run and its release, if the dataset keeps its source's empty folders
 EMPTY_FOLDERS = "empty-folders.json"
 CROISSANT = "croissant.json"  # description of a release, if the dataset has `describe` (`penstock.extras`)
