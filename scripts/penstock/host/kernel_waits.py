@@ -7,7 +7,7 @@ call's arguments it reports the path, or a descriptor's path (its folder, if a n
 | the thread's state              | the call's argument             | reported                              |
 |---------------------------------|---------------------------------|---------------------------------------|
 | D: it waits uninterruptibly     | a path, or a file's descriptor  | yes                                   |
-| S: it waits                     | the same, on a FUSE mount       | yes, as FUSE waits for its server     |
+| S: it waits                     | a path or descriptor, on FUSE   | yes, as FUSE waits for its server     |
 | S                               | anything else                   | no: a pause, a lock, a pipe, a socket |
 """
 

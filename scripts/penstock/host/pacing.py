@@ -174,7 +174,7 @@ class Pace:
     gets all that it wants, so that the store may become negative. Other takers wait, in no order. After
     PATIENT seconds a waiting taker claims precedence in the store. Later takers then take nothing, as long as
     it repeats the claim every LOOK seconds. Even if the machine delays takers, no period gives more than its
-    length times the rate, the amount of BURST seconds, and a single taking.
+    length times the rate, plus the amount of BURST seconds, plus a single taking.
 
     The obvious solution is a queue in which each taker books its turn. On an overloaded machine many takers
     come late to their turns, and then all proceed at once. With 40 MB/s among four engines and a load of 17

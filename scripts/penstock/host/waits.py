@@ -132,7 +132,7 @@ def tidying(seconds: float = TIDY) -> Iterator[None]:
 
 
 def within(seconds: float) -> float:
-    """Return `seconds`, or at most the limit of `tidying` if a signal came and this is such a block."""
+    """Return `seconds`, but after a signal, inside `tidying`, at most the limit of that block."""
     return min(seconds, _tidies) if _tidies and _stop is not None and _stop.event.is_set() else seconds
 
 

@@ -41,7 +41,7 @@ class Recorder:
     """Widens an interval to include each ctime, from any thread. Saves it now and then, and at the end."""
 
     def __init__(self, folder: Path, line: CtimeInterval) -> None:
-        """`line`: states dataset, release and account; its ends are ignored."""
+        """`line`: states dataset, release and account; the ends in it are ignored."""
         self._path = folder / f"{secrets.token_hex(8)}{SUFFIX}"
         self._line = line
         self._lock = Lock()
