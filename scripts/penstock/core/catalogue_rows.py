@@ -33,7 +33,7 @@ class ReleaseRow(TypedDict):
     """A release of a dataset, as far as this account can read it."""
 
     release: str
-    path: str  # its `data` folder
+    path: str  # the release's `data` folder
     current: bool
     # The release's state as `gate` judges it: `published`, `held`, `damaged` (also because of standing
     # findings), `newer`, `unreadable`, `foreign`.
@@ -228,7 +228,7 @@ class DiskUse(TypedDict):
     folders: int
     bytes: int  # bytes of the whole dataset, each inode once
     owners: Sequence[OwnedUse]  # the whole use by user and group, each inode once, with folders
-    last_pins: Mapping[str, PinnedBy]  # by release
+    last_pins: Mapping[str, PinnedBy]  # last pin of each release
     seconds: float
 
 
@@ -259,7 +259,7 @@ class Explanation(NamedTuple):
     price: float | None = None  # price in the currency of the configured prices; None without prices
     current: str = ""  # the release with which the listing is compared; "" if there is none
     changes: Mapping[str, DiffCount] = {}  # differences from that release, by kind (`difference.KINDS`)
-    classes: Sequence[SizeClass] = ()  # of all files; empty: sizes were assumed
+    classes: Sequence[SizeClass] = ()  # all files by size; empty if sizes were assumed
     shards: int | None = None
     other_steps: OtherSteps | None = None  # None: no run of the dataset has shown their time
     requests: Mapping[str, int] = {}  # least numbers of `get` and `list` requests; only for object stores

@@ -181,7 +181,7 @@ class ClaimFile(NamedTuple):
     """`claims/<number>.json`: the dataset was claimed for this run."""
 
     run: RunName  # "" if the claim cannot be read
-    number: int  # one above the previous claim's
+    number: int  # the claim's number, one above the previous claim's
     by: Mapping[str, object] | None  # the `list` process that made the claim, in the form of `dataset.holder`
     controller: ProcessName  # the workflow that started that process, on the same host; "": none
 
@@ -202,7 +202,7 @@ class LastEnd(NamedTuple):
     why: str = ""  # the reason, in a single line
     hint: str = ""  # the message's advice, or ""
     given: Annotated[Given, INLINE] = Given()
-    stopped: bool = False  # by a signal or `penstock cancel`, not by an error
+    stopped: bool = False  # whether a signal or `penstock cancel` stopped it, not an error
 
 
 class Cancellation(NamedTuple):
@@ -264,7 +264,7 @@ class RemovalMark(NamedTuple):
     history gets a line with these values once the release has lost its name."""
 
     release: str
-    nonce: str  # in the new name of the release's folder: `.removed-<release>-<nonce>`
+    nonce: str  # random digits in the new name of the release's folder: `.removed-<release>-<nonce>`
     at: str  # UTC, ISO 8601
     author: Annotated[Author, INLINE]
     run: RunName  # the run that published the release; its state is removed, too. "" if there is no seal

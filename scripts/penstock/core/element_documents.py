@@ -166,7 +166,7 @@ SHARD_CLAIM = Document(ShardClaim, "a claim of a shard")
 class ElementUsage(NamedTuple):
     """Times are in seconds, sizes in bytes; 0: not known. `host.resources` explains the figures' origins."""
 
-    array: str = ""  # its array's name (`ArraySpec.name`)
+    array: str = ""  # name of the element's array (`ArraySpec.name`)
     number: int = 0  # the worker's number, counted over all arrays of the step
     restarts: int = 0  # earlier starts by the scheduler
     host: str = ""

@@ -101,7 +101,7 @@ class Worst(NamedTuple):
 class Usage(NamedTuple):
     """The waits and the use of a run's elements. `elements.parquet` has the figures of each element."""
 
-    steps: Sequence[StepUse] = ()  # with a sum over all, if there are several
+    steps: Sequence[StepUse] = ()  # each step's use, and a sum over all if there are several
     worst: Sequence[Worst] = ()
     # numbers of elements by the origin of their `queue_wait` and `hours`
     sources: Mapping[str, Mapping[str, int]] = NOTHING

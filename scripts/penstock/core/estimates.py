@@ -29,7 +29,7 @@ class Rates:
     files_per_second: float = ASSUMED_FILES
     measured: str = ""  # the release whose copy was measured; "": assumed rates
     links_per_second: float = ASSUMED_LINKS
-    links_measured: str = ""  # as `measured`, for the links
+    links_measured: str = ""  # the release whose links were measured; "": assumed rates
     tried: bool = False  # whether a trial on the target just now gave the rates that no release has shown
     rehearsed: bool = False  # whether `measured` is the day of a rehearsal, such as `2 Nov`
 
@@ -156,7 +156,7 @@ ASSUMED = "assumed"  # origin of a rate that was not measured or configured
 # Factor on the time that the binding ceiling alone would take, for protocols, retries, and the first and last
 # seconds. From Zettar's figures for 20 PB over 70 Gbit/s: 635 and 680 hours.
 LOSSES = 1.07
-ASSUMED_SPREAD = 2.0  # this factor if the binding rate is assumed
+ASSUMED_SPREAD = 2.0  # factor in place of LOSSES if the binding rate is assumed
 
 
 # The unit that a ceiling limits. `operations` are metadata operations on the target.

@@ -174,7 +174,7 @@ class Entry(NamedTuple):
 
     path: str  # target path below `data/`, relative, normalised
     key: str
-    size: int  # of the whole object, also in a part's row
+    size: int  # size of the whole object, also in a part's row
     token: str
     modified_ns: int
     source: int = 0  # index into the dataset's sources
@@ -204,7 +204,7 @@ class Expected(NamedTuple):
     """A row that verify or audit reads back: which bytes of which file, and what they must be."""
 
     path: str
-    size: int  # of the whole file, also in a part's row
+    size: int  # size of the whole file, also in a part's row
     part: int = -1
     offset: int = 0
     length: int = 0
@@ -226,7 +226,7 @@ class RereadRow(NamedTuple):
     method: str
     mtime_ns: int
     ctime_ns: int
-    parts: bytes = b""  # as `Record.parts`
+    parts: bytes = b""  # digests of a giant's parts, as in `Record.parts`
     digests: str = ""  # further digests, as `str(Digest)`; of a row copied in parts, the plain one first
     proven: str = ""  # `str(Proof)` of the checksum that matched; "" if there was none to compare with
     inode: int = 0
@@ -238,7 +238,7 @@ class AuditedRow(NamedTuple):
     row: int
     method: str = ""
     why: str = ""  # how the row deviates; "" if it is as published
-    unread: bool = False  # its bytes are unknown: this account may not read it, or all retries failed
+    unread: bool = False  # whether its bytes are unknown: this account may not read it, or all retries failed
 
 
 class Surveyed(NamedTuple):

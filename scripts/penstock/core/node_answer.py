@@ -77,7 +77,7 @@ class MountSeen(NamedTuple):
     """The file system of a folder, as a machine sees it (`fs.capabilities`)."""
 
     path: str
-    kind: str = ""  # its name in penstock's table of file systems; "" if not known, for the reason in `error`
+    kind: str = ""  # name in penstock's table of file systems; "" if not known, for the reason in `error`
     options: str = ""
     device: str = ""
     free_bytes: int = 0

@@ -95,9 +95,9 @@ class SealedReadDelay(NamedTuple):
 class SealedEvidence(NamedTuple):
     """Files and bytes, grouped by how they were proven."""
 
-    source: Mapping[str, Amount]  # by source grade
-    storage: Mapping[str, Amount]  # by storage grade
-    methods: Mapping[str, Amount]  # grouped by how reading back bypassed the caches
+    source: Mapping[str, Amount]  # amounts by source grade
+    storage: Mapping[str, Amount]  # amounts by storage grade
+    methods: Mapping[str, Amount]  # amounts by how reading back bypassed the caches
     required_storage: str
     required_source: str
     # The earliest time at which any non-empty file was last read, in UTC, ISO 8601. "" if a file was never
@@ -167,7 +167,7 @@ class Seal(NamedTuple):
     unchanged: int
     permissions: SealedPermissions
     records: SealedRecords
-    manifests: Mapping[str, SealedManifest]  # by file name
+    manifests: Mapping[str, SealedManifest]  # the manifests by file name
     evidence: SealedEvidence
     # files among `unchanged` that `base` has under other names, identified by checksums
     renamed: Annotated[int, LEFT_OUT] = 0

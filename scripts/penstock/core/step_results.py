@@ -169,7 +169,7 @@ class AuditResult(TypedDict):
     all_findings: str  # path of the file with all findings
     skipped: Mapping[str, SkippedJson]  # files not opened, by `offline` and `tiered`
     all_skipped: str  # path of the file that lists all skipped files; "" if nothing was skipped
-    grade: str  # as from `core.grades.audit_grade`
+    grade: str  # the audit's grade, from `core.grades.audit_grade`
     files: int  # files read, which have `bytes`
     of_files: int
     rows: int
@@ -207,7 +207,7 @@ class AdoptionResult(TypedDict):
     adoption: str  # the comparison's id
     status: str  # SAME, DIFFERS, or PARTLY if there is no difference but not all bytes could be compared
     same: Sequence[SameJson]
-    counts: Mapping[str, AmountJson]  # by kind of difference, including kinds that are only reported
+    counts: Mapping[str, AmountJson]  # amounts by kind of difference, including kinds that are only reported
     differences: Sequence[Difference]  # the first thousand
     all_differences: str  # path of the file with all differences
     files: int  # files in the listing, which have `bytes`

@@ -54,7 +54,7 @@ def watched(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _watch(say: Callable[[str], None], ended: threading.Event) -> None:
-    waiting: dict[str, tuple[KernelCall, float, float]] = {}  # by thread; start, and time of the next message
+    waiting: dict[str, tuple[KernelCall, float, float]] = {}  # by thread: call, start, time of next message
     while not ended.wait(LOOK):
         now, before, waiting = time.monotonic(), waiting, {}
         for task in os.listdir(_TASKS):

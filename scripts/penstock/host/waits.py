@@ -36,8 +36,8 @@ class Stop:
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0  # number of the signal; 0 if none came
-    out_of_time: bool = False  # the signal was that of the job's time limit
-    orphaned: bool = False  # no signal came: the step's run has ended
+    out_of_time: bool = False  # whether the signal announced the job's time limit
+    orphaned: bool = False  # whether no signal came, but the step's run has ended
     _stirred: int = -1  # an eventfd, not a lock: a signal handler may write to it at any point
 
     def __post_init__(self) -> None:

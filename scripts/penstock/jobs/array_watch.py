@@ -158,8 +158,9 @@ class Watch:
     amounts: Callable[[int, int], None] | None = None  # function that gets the files and bytes done
     # The last limit that a person set on the number of workers at once.
     throttled: Throttle = field(default_factory=Throttle)
-    uses: Callable[[int, int], None] = lambda *_: None  # takes (workers at work, bytes done)
-    widen: Callable[[int], None] = lambda _: None  # takes a raised limit of workers before it applies
+    # Called after `amounts`, with the number of workers at work and the bytes done.
+    uses: Callable[[int, int], None] = lambda *_: None
+    widen: Callable[[int], None] = lambda _: None  # called with a raised limit of workers before it applies
     # Since when an array has been unknown to the cluster, by the array's id or name.
     unknown: dict[str, float] = field(default_factory=dict)
     queue: QueuePlaces = field(default_factory=QueuePlaces)

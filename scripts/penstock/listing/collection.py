@@ -302,7 +302,7 @@ class _Gathering:
         self._refusals: list[PreflightError] = []
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._found: dict[int, list[Listed]] = {}
-        # source: keys of its omitted archived objects, which checksum files may name
+        # by source: keys of its omitted archived objects, which checksum files may name
         self._archived_keys: dict[int, set[str]] = {}
         self._kept = self._bytes = 0
         self._shown = 0.0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.step_results import ListResult, PreflightResult
 
-RESULTS = Path("results")  # in the working directory
+RESULTS = Path("results")  # folder in the working directory
 LISTINGS = Path(".workflow", "list")  # below `results/`
 KEPT = 20  # last invocations whose listings stay, as a record of the sources' contents
 

@@ -243,7 +243,7 @@ class SlurmElement(NamedTuple):
     launch_failed: bool
     core_spec: str
     status: Status
-    name: str = ""  # its job's name; "" if not read
+    name: str = ""  # name of the element's job; "" if not read
 
 
 def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:

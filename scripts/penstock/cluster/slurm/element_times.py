@@ -233,7 +233,7 @@ class _Last(NamedTuple):
 class Requeue(NamedTuple):
     """Why an element was started again."""
 
-    why: str  # such as `preempted on n2`
+    why: str  # the reason, such as `preempted on n2`
     node: str  # the node on which it ran before; "" if no query showed it
     lost: bool  # whether that node failed
 

@@ -94,8 +94,8 @@ class Qos(NamedTuple):
     """The settings that sacctmgr reports for a QOS."""
 
     name: str
-    flags: frozenset[str] = frozenset()  # such as OverPartQOS, PartitionTimeLimit
-    max_wall: int = 0  # as in `Association`
+    flags: frozenset[str] = frozenset()  # flags such as OverPartQOS, PartitionTimeLimit
+    max_wall: int = 0  # MaxWall in seconds; 0 if unset
 
 
 class JobTrial(NamedTuple):
@@ -163,7 +163,7 @@ class Node(NamedTuple):
     features: frozenset[str]
     state: str = ""  # SLURM's words, such as IDLE+DRAIN
     reason: str = ""  # why it is drained or down: the text of the person or program that did so
-    gpus: str = ""  # its GPUs, as in Gres
+    gpus: str = ""  # the node's GPUs, as in Gres
     sockets: int = 0  # sockets as SLURM counts them; 0 if unknown
     threads: int = 0  # threads of each core; 0 if unknown
     # CpuSpecList: the CPUs that it reserves, in SLURM's own numbers. Slurm shows it for CoreSpecCount, too.
