@@ -208,7 +208,7 @@ class Expected(NamedTuple):
     part: int = -1
     offset: int = 0
     length: int = 0
-    digest: str = ""  # digest of the row's bytes, from the journal or manifest; "" if it was not read
+    digest: str = ""  # digest of the row's bytes, from the journal or manifest; "" if not to be compared
     key: str = ""
     token: str = ""
     checksum: str = ""  # a checksum of the object that was not compared with the bytes yet, or ""

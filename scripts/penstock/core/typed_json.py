@@ -81,7 +81,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refused)
 # |----------------------------|------------------------------------------------------------------------|
 # | `Annotated[str, "from"]`   | is called `from` in JSON                                               |
 # | `Annotated[..., LEFT_OUT]` | is not written where it has its default                                |
-# | `Annotated[..., INLINE]`   | is a document, whose fields stand beside those of the one around it    |
+# | `Annotated[..., INLINE]`   | is a document whose fields are beside those of the enclosing document  |
 # | `FileNumber`               | is an inode or device number: up to 64 bits, without a sign            |
 # | `Annotated[..., function]` | is a value for which this function raises no ValueError                |
 # | `Mapping[int, ...]`        | has keys that are numbers written as text                              |

@@ -245,7 +245,7 @@ class Stream:
         return now - self._total_at < GIVEN_UP
 
     def gives_up(self, error: PenstockError, rows: int, moved: int) -> TransientError | None:
-        """Return the error that ends the shard if the row's `error` fulfils the rule at GIVEN_UP, else None.
+        """Return the error that ends the shard, or None if `error` does not fulfil the rule at GIVEN_UP.
 
         `rows` counts the rows done in the stream's slice, `moved` the bytes of all streams of the element.
         """

@@ -167,7 +167,7 @@ class BatchAnswer(NamedTuple):
 
     number: int  # the number of the batch
     rows: int
-    results: Any  # from a copy, journal lines as bytes; otherwise each row's `RereadRow` or `AuditedRow`
+    results: Any  # journal lines as bytes (copy), or each row's `RereadRow` or `AuditedRow`
     failures: Sequence[FailedRow]
     bytes: int
     retries: int

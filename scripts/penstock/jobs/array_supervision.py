@@ -218,7 +218,7 @@ class KeptOut:
 
 
 def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> str:
-    """Return a phrase naming the controller of a local array whose elements may still write; "" if none may.
+    """Return a phrase naming the controller if a local array's elements may still write, or else "".
 
     May wait for `heartbeat.PATIENCE` seconds.
 
@@ -316,7 +316,7 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
 
 
 def array_of(watch: Watch, submission: ArrayLine) -> str:
-    """Return the id of the array that a lost controller was about to submit; "" if it was never submitted.
+    """Return the id of the array that a lost controller was about to submit; "" if there never was an array.
 
     Raises TransientError while the array may yet appear. "Within" is `Cluster.appears_within`.
 

@@ -217,7 +217,7 @@ def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon:
 
     | finished slices of this rotation  | soon    | the next slice                                          |
     |-----------------------------------|---------|---------------------------------------------------------|
-    | of the release, with soon files   | any     | the slice after the release's last, of the same cut     |
+    | of the release, with soon files   | any     | the slice after the release's last slice, of its cut    |
     | first                             |         |                                                         |
     | of the release, any other         | any     | the slice after the last slice of any release           |
     | none of the release               | 0, or 1 | the slice after the last slice of any release: slices   |

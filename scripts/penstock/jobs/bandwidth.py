@@ -56,7 +56,7 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Cap(NamedTuple):
-    """The limits for all elements together; None if there is no limit."""
+    """The limits for all elements together. A field is None if it has no limit."""
 
     rate: int | None = None  # bytes a second
     requests: int | None = None  # requests a second
@@ -250,8 +250,8 @@ def prepared(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[str]:
-    """Yield the name of a new file in `holders`, removed after the context; "" if none could be made. The
-    file shows whether a node sees this folder, or another folder at the same path."""
+    """Yield the name of a new file in `holders`, or "" if none could be made. It is removed after the
+    context. The file shows whether a node sees this folder, or another folder at the same path."""
     # The file is a beat without a holder, which `sweep` removes if this process is killed.
     name = f"begin.{secrets.token_hex(8)}.{secrets.token_hex(4)}.0"
     path = folder / HOLDERS / name

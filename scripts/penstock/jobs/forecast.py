@@ -201,7 +201,7 @@ def element_time(
 ) -> Callable[[int], Estimate]:
     """Return a function from a shard's index to the time that its element takes alone.
 
-    The time follows from the newest measured run's rates, or assumed rates, and is not below that of `limit`
+    The time follows from the newest measured run's rates, or assumed rates. No rate above `limit` is used
     (`element_rate`). Reading back (`copies` is False) was never measured, and is estimated as a copy. A
     rehearsal does not count, since it had source and target for itself.
     """

@@ -249,7 +249,7 @@ class Member:
 
     `rest` waits for a number of seconds; an exception from it ends `hold`. `run` is the holder's name, 16
     hexadecimal digits. The posting process passes 8 digits, by which it finds an earlier holder. `who` is the
-    readable content of its files. `clock` gives this machine's seconds, also those of its sleep. `late` is a
+    readable content of its files. `clock` gives this machine's seconds, and counts its sleep. `late` is a
     listing's greatest age in seconds. `wanted` returns the post that the one posting process wants; None for
     other processes. `lowers`: False if more processes may live than are posted: an earlier controller's
     higher post then stays. `new_name` returns the given number of random hexadecimal digits.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 class TargetStores:
     """The stores of a dataset's target. Call `check` before anything is made, then `stripe`. `gid` is the
-    files' group; None for the folder's group if it is setgid, otherwise the process's."""
+    files' group. If it is None, the folder's group counts if the folder is setgid, or else the process's."""
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid

@@ -180,7 +180,7 @@ class SlurmCluster(Cluster):
         |---------------------------------------|--------------------|----------------|
         | yes                                   | is not made        | QueueFullError |
         | no, it names no limit at all          | is refused         | FailedError    |
-        | no, it names no limit at all          | ends otherwise     | QueueFullError |
+        | no, it names no limit at all          | has another result | QueueFullError |
         """
         words = ""
         if not names_queue(refused.why):

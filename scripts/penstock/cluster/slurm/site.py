@@ -347,7 +347,7 @@ def choice(
     default: str | None, others: Sequence[str], tried: Callable[[str | None], JobOptions | str]
 ) -> NewOptions:
     """Choose by the table above. `default` is the partition to try first (None leaves it to SLURM), `others`
-    those to try next. `tried` returns the options that SLURM accepts in a partition, else its refusal."""
+    those to try next. `tried` returns the options that SLURM accepts in a partition, or its refusal."""
     first = tried(default)
     if not isinstance(first, str):
         return _chosen(default, first)

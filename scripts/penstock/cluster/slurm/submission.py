@@ -62,7 +62,7 @@ LEAD = 120  # most seconds that an element has for a tidy stop; a quarter of the
 
 
 def validated(key: str, value: str) -> str:
-    """Return the value if it suits this option; else raise ConfigError."""
+    """Return the value. Raises ConfigError if it does not suit this option."""
     if not PATTERNS[key].fullmatch(value):
         raise ConfigError(
             f"{in_quotes(value)} cannot be a SLURM {key}",
