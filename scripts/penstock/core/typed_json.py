@@ -35,8 +35,8 @@ _OBJECT, _LIST, _VALUE = 240, 96, 64
 
 
 def bounded_loads(content: bytes) -> Any:
-    """Parse the JSON. Raises ValueError for values that RFC 8259 excludes, such as NaN, for too much memory
-    (`MOST_VALUES`), too deep nesting, or too many digits in a number."""
+    """Parse the JSON. Raises ValueError for values that RFC 8259 excludes (such as NaN). It is also raised
+    for too much memory (`MOST_VALUES`), too deep nesting, and too many digits in a number."""
     check_bounds(content)
     try:
         return _DECODER.decode(content.decode("utf-8", "surrogatepass"))

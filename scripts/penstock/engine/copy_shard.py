@@ -41,9 +41,9 @@ def copy_shard(
 ) -> Outcome:
     """Copy the rows that the journals do not have yet. The outcome's `failures` lists the rows that failed.
 
-    `ops` returns the metadata operations a second that the workers may make on the target (if None, any
-    number), and is called several times a second. `share` limits the bytes that the workers read from the
-    source. If it is None, only `engine.limit` limits them.
+    `ops` returns the metadata operations a second that the workers may make on the target (None: any number).
+    It is called several times a second. `share` limits the bytes that the workers read from the source. If it
+    is None, only `engine.limit` limits them.
 
     Raises NoSpaceError as soon as the target is full, and InterruptedRunError after a tidy stop. Raises
     FailedError if the error concerns more than a row (fenced, a failed barrier, dying workers). The rows

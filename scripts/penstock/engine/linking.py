@@ -5,9 +5,10 @@ links a folder at a time, with threads if the file system is slow (`Calls`). A l
 its name is durable.
 
 A link changes the ctime of all names of a file, so the ctime is compared before the link. It is accounted for
-if it is in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`), or
-if this attempt caused it by a link of another name. Otherwise the row is marked `touched`. So is a row that a
-killed attempt linked but did not record. Verify reads `touched` rows even if it carries linked rows over.
+if it is in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`). A
+ctime that this attempt caused by linking another name is accounted for, too. Any other row is marked
+`touched`, and so is a row that a killed attempt linked but did not record. Verify reads `touched` rows even
+if it carries linked rows over.
 """
 
 from __future__ import annotations
@@ -62,13 +63,12 @@ def link_rows(
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
 ) -> LinkedRows:
-    """Link the rows that the base release has under the same names, except those in `skip`, and count them in
-    `outcome`.
+    """Link the rows that the base release has under the same names, except `skip`. Counts them in `outcome`.
 
     Rows that cannot be linked are left to be copied. `shard` comes from `tables.shards.numbered`. `keeper`
-    gets a row's journal line once the new name is durable, or if the keeper's barrier will make it durable.
-    `stop` is called before each group, `report` after each group with rows to link. `ops` returns the
-    metadata operations allowed a second. If it is None, any number is allowed.
+    gets a row's journal line once the name is durable, or if its barrier makes the name durable. `stop` is
+    called before each group, `report` after each group with rows to link. `ops` returns the metadata
+    operations allowed a second; without `ops` any number is allowed.
 
     Raises the errors of `stop` and `keeper.check`, FailedError if the manifest cannot be read, and errors of
     the target according to `errno_map.storage_error`.

@@ -188,7 +188,8 @@ class Watch:
     submitted: float = float("-inf")  # when an array was submitted last
     listed: float = float("-inf")  # when receipts were listed last
     reads_back: bool = False  # whether the step's workers also read copied files back
-    reading: tuple[float, object] = (float("-inf"), None)  # time and place of its last progress
+    # When receipts of verify, or its claims, were last seen to change, and what they were then.
+    reading: tuple[float, object] = (float("-inf"), None)
     reads: bool = False  # whether workers might still read back at `looked_at_reading`
     looked_at_reading: float = float("-inf")
 
