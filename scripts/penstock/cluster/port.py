@@ -325,8 +325,7 @@ class Cluster(ABC):
         return False
 
     def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
-        """Keep unstarted elements of a live array off these nodes, as far as the cluster permits this
-        account."""
+        """Keep unstarted elements of a live array off these nodes, as far as this account may do so."""
 
     @abstractmethod
     def interval(self, waited: float) -> float:

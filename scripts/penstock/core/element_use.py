@@ -1,4 +1,6 @@
-"""Computes the waits and use of a run's elements, from their own, the controller's and SLURM's figures."""
+"""Computes the waits and use of a run's elements (the tasks of its job arrays). The figures come from the
+elements themselves, the controller and SLURM.
+"""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Callable, Iterable, Mapping, Sequence

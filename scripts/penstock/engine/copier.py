@@ -1,4 +1,4 @@
-"""A stream that copies rows: it reads, hashes, checks and writes them in one pass.
+"""A stream (a worker's thread) that copies rows: it reads, hashes, checks and writes them in one pass.
 
 A small object is read whole and checked before anything is written to the target. A large object is written
 block by block into a temporary file, which is renamed only after every check passed. `do` returns the row's

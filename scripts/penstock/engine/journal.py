@@ -1,5 +1,5 @@
-"""A shard's journal, which records the rows that are copied and durable. The next attempt (a start of an
-element) replays it into `CopiedRows`, packed columns in memory, and copies only the other rows.
+"""A shard's journal, which records the rows (files, or parts of giants) that are copied and durable. The
+next attempt replays it into `CopiedRows`, packed columns in memory, and copies only the other rows.
 """
 
 from __future__ import annotations

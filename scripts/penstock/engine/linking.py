@@ -1,6 +1,6 @@
 """Links the unchanged rows of a shard, before its workers copy the others.
 
-A link takes three calls and moves no byte, so sending rows to workers would cost more. The element itself
+A link takes three calls and moves no byte, so sending rows to workers would cost more. The workers' parent
 links a folder at a time, with threads if the file system is slow (`Calls`). A linked row is journaled when
 its name is durable.
 

@@ -1,5 +1,5 @@
-"""Decides the numbers of worker processes and streams (threads that move rows) of an element, and explains
-them in words. Also tunes the number of active streams while the engine runs.
+"""Decides how many worker processes and streams (threads that move rows) an element (a process of the job
+array) has, and explains the numbers. Also tunes the number of active streams while the engine runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Jobs that make no release: audits, repairs, comparisons of a tree with a source.
 
-A job's folder has the layout of a run, so that its elements run the same code as copy and verify:
+A job's folder has the layout of a run, so that its elements (processes) run the code of copy and verify:
 
     run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
 

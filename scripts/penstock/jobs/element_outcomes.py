@@ -1,5 +1,6 @@
-"""Attempts at shards that ended without a receipt, and the error of a step with unfinished shards. Also which
-nodes are excluded from further submissions, since elements keep failing there.
+"""Attempts at shards that ended without a receipt (the proof that a shard is done), and the error of a step
+with unfinished shards. Also which nodes further submissions exclude, since elements (the array's processes)
+keep failing there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Reading back beside the copy. A worker of copy also does verify's work on copied shards. It never reads
-faster than it copies, and pauses while reading makes the copy slower.
+"""Reading back beside the copy. A worker (a process of the job array) of copy also does verify's work on
+copied shards. It never reads faster than it copies, and pauses while reading makes the copy slower.
 """
 
 from __future__ import annotations

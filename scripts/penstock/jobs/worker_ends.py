@@ -1,4 +1,4 @@
-"""The consequences of workers' ends: which of their shards may be taken, and which nodes are excluded.
+"""What follows when workers (array elements) end: which shards may be taken, which nodes are excluded.
 
 For a shard that an ended worker held, without a receipt or outcome of its own:
 

@@ -430,7 +430,8 @@ def _confined(settings: SlurmSettings, conf: FileValue | None) -> list[CheckResu
 
 
 def _memory(keeping: Sequence[Node]) -> list[CheckResult]:
-    """Return a note on nodes of `keeping` that reserve no memory (MemSpecLimit); ok if there are none."""
+    """Return a note naming the nodes that reserve cores but no memory (MemSpecLimit); ok if all of `keeping`
+    reserve both; no result if `keeping` is empty."""
     without = [node for node in keeping if not node.memory_spec]
     if without:
         text = f"{_names(without)} keep cores and no memory for the same services"

@@ -1,5 +1,5 @@
-"""When elements start, for how long they may run, and which of them SLURM started again. Also how long a
-controller waits between two queries of slurmctld.
+"""When elements (tasks of a job array) start, how long they may run, and which of them SLURM started again.
+Also how long a controller waits between two queries of slurmctld.
 """
 
 from __future__ import annotations
