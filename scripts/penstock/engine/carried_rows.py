@@ -1,7 +1,7 @@
 """Decides which linked rows of a shard (files that the release shares with an earlier one) are carried over.
 Carried rows are not read back, since verify or an audit read them recently.
 
-The file must still be the inode that was read. No data file is opened. The first row that applies decides:
+The file must still be the inode that was read. No data file is opened. The first line that applies decides:
 
 | the linked row's file                                                    | result       |
 |--------------------------------------------------------------------------|--------------|

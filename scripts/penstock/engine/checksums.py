@@ -279,7 +279,7 @@ class Sums:
         # all checksums that the source states of the object
         self.stated: tuple[SourceChecksum, ...] = (*checksums, *listed(entry))
         self._must: list[SourceChecksum] = []
-        self._kept: SourceChecksum | None = None  # what a part computes to be joined; its value is ""
+        self._kept: SourceChecksum | None = None  # sum that a part keeps to be joined; its value is ""
         self._sums: dict[SourceChecksum, Sum] = {}
         if entry.part < 0:
             self._plan_whole(entry)

@@ -124,7 +124,7 @@ class Element:
 
     @property
     def overlaps(self) -> bool:
-        """Whether two shards may be under way at once. A byte limit, which counts for a shard, forbids it."""
+        """Whether two shards may be under way at once. Not under a byte limit: each would take all of it."""
         return self.run.config.engine.limit is None and self._limits.bandwidth.folder is None
 
     def check(self) -> None:
