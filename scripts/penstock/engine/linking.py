@@ -66,7 +66,7 @@ def link_rows(
     """Link the rows that the base release has under the same names, except `skip`. Counts them in `outcome`.
 
     Rows that cannot be linked are left to be copied. `shard` comes from `tables.shards.numbered`. `keeper`
-    gets a row's journal line once the name is durable, or if the keeper's barrier does it. `stop` is
+    gets a row's journal line once the name is durable, or if the keeper's barrier will make it so. `stop` is
     called before each group, `report` after each group with rows to link. `ops` returns the metadata
     operations allowed a second; without `ops` any number is allowed.
 
