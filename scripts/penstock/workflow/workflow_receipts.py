@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.step_results import ListResult, PreflightResult
 
-RESULTS = Path("results")  # in the working directory
+RESULTS = Path("results")  # folder in the working directory
 LISTINGS = Path(".workflow", "list")  # below `results/`
 KEPT = 20  # last invocations whose listings stay, as a record of the sources' contents; and runs of a dataset
 AGE = 30 * 86400.0  # seconds for which the files of further runs stay
@@ -41,8 +41,8 @@ def results_of(receipt: Path) -> Path:
 
 
 def invocation(results: Path, begun: int) -> str:
-    """Return the number of this workflow run, which is that of the `penstock run` above. If that is missing,
-    or an earlier run used it, return the time of the beginning (in ns), to keep their listings apart."""
+    """Return the number of this workflow run, which is that of the `penstock run` above. If there is none, or
+    an earlier run used it, return the time of the beginning (in ns), to keep the runs' listings apart."""
     number = os.environ.get(INVOCATION, "")
     fresh = re.fullmatch("[0-9]{20}", number) and not any((results / LISTINGS).glob(f"{number}-*"))
     return number if fresh else f"{begun:020d}"
