@@ -48,7 +48,7 @@ VARIES = (
     (r"\bpin [\w-]+: \w+, process \d+ \(bash\) on [\w.-]+", "pin PIN: USER, process ID (bash) on HOST"),
     (r"\bpin [\w-]+: \w+, job \d+ of cluster \w+", "pin PIN: USER, job ID of cluster NAME"),
     (r"\bjob \d+", "job ID"),
-    (r"[\d.]+ [KMG]iB/s", "RATE"),
+    (r"[\d.]+ ([KMG]i)?B/s", "RATE"),
     (r"\b(\d+ d )?(\d+ h )?(\d+ min )?\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION"),
     (r"\bof them [\d.]+ [KMG]iB", "of them SIZE"),
     (r"copying [\d.]+ %", "copying N %"),

@@ -109,3 +109,26 @@ def test_what_the_elements_used_is_three_lines() -> None:
     assert "Queue wait" not in summary.render(PASSED | {"usage": Usage([StepUse("copy", 1)])})
     at_once = line._replace(wait_median=0.01, wait_longest=0.02)
     assert "Queue wait" not in summary.render(PASSED | {"usage": Usage([at_once], worst)})
+
+
+def test_a_run_that_passed_in_four_lines() -> None:
+    passed = {**PASSED, "files": 20002, "bytes": 3 * GIB + 100, "report": "/r.html", "retries": 3}
+    assert summary.short(passed) == (
+        "imagenet\n"
+        "  STATUS        PASSED, 2026-11-21-3fa9c1d2: 20,002 files, 3.00 GiB; "
+        "copied 20,000 files, 3.00 GiB in 20 s, 154 MiB/s\n"
+        "  Checked       source full 20,000, size 2; storage cold 20,002; tried again: 3\n"
+        "  Path          /target/imagenet/releases/2026-11-21-3fa9c1d2/data\n"
+        "  Report        /r.html\n"
+    )
+
+
+def test_warnings_follow_the_four_lines_and_names_are_escaped() -> None:
+    text = summary.short({**PASSED, "why": "nothing was copied", "warnings": ["x\x1b[31m"], "copied": {}})
+    assert "  STATUS        PASSED (nothing was copied)\n" in text
+    assert text.endswith("  Warning       x\\x1b[31m\n")
+
+
+def test_a_run_that_failed_is_shown_in_full() -> None:
+    failed = {**PASSED, "status": "FAILED", "why": "copy: no space"}
+    assert summary.short(failed) == summary.render(failed)

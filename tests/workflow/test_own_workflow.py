@@ -43,7 +43,7 @@ def test_a_workflow_of_the_users_own_is_not_run(place: Place) -> None:
         _profile(place.folder / name, PROFILE)
     done = place.penstock("--backend", "local", "run")
     assert done.returncode == 0, done.stderr
-    assert "STATUS        PASSED\n" in done.stdout
+    assert "STATUS        PASSED, " in done.stdout
     assert digests(place.published()) == digests(place.source)
     assert not (place.folder / "touched").exists()
 
@@ -64,7 +64,7 @@ def test_settings_for_other_workflows_and_a_home_that_cannot_be_written_have_no_
     monkeypatch.setenv("SNAKEMAKE_CONDA_PREFIX", "/proc/none")
     done = place.penstock("run")
     assert done.returncode == 0, done.stderr
-    assert "STATUS        PASSED\n" in done.stdout
+    assert "STATUS        PASSED, " in done.stdout
     assert digests(place.published()) == digests(place.source)
     assert place.receipts("report")
 

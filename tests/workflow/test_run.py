@@ -26,7 +26,7 @@ def test_fresh_again_changed_and_deleted(place: Place) -> None:
     """One story, since each part stands on the one before."""
     done = place.penstock("run")
     assert done.returncode == 0, done.stderr
-    assert "STATUS        PASSED\n" in done.stdout
+    assert "STATUS        PASSED, " in done.stdout
     first = place.published()
     assert digests(first) == digests(place.source)
     assert place.penstock("gate", "d").returncode == 0

@@ -56,7 +56,7 @@ class TargetDatasets(NamedTuple):
             holding = [
                 layout
                 for layout in layouts
-                if any(known.startswith(beginning) for known in dataset_folders.releases(layout))
+                if any(existing.startswith(beginning) for existing in dataset_folders.releases(layout))
             ]
             if len(holding) != 1:
                 raise

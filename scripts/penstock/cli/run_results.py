@@ -315,7 +315,8 @@ def _options(parsed: argparse.Namespace) -> list[str]:
 
 
 def show_each(results: Mapping[str, Result], session: Session) -> None:
-    """Print and log a block for each dataset, or a line with `--progress json`."""
+    """Print a block for each dataset, all its figures with --verbose, or a line with `--progress json`. The
+    log gets all figures."""
     from penstock.look.views import summary
 
     for result in results.values():
@@ -324,7 +325,7 @@ def show_each(results: Mapping[str, Result], session: Session) -> None:
         if session.as_json:
             output.show_json(result)
         else:
-            output.show(text)
+            output.show(text if session.parsed.verbose else summary.short(result))
 
 
 def show_remark(text: str, session: Session) -> None:

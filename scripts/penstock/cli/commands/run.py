@@ -87,6 +87,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list", action="store_true", help="with --dry-run: name each file that would be copied"
     )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="at the end, print all figures of each dataset"
+    )
     flags.submit(parser, "run as a SLURM job of one core, for sites that allow no long process here")
 
 

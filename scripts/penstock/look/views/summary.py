@@ -185,6 +185,38 @@ def render(result: Result) -> str:
     return "\n".join(text) + "\n"
 
 
+def short(result: Result) -> str:
+    """Render a run that passed in four lines: what is published, how it was checked, where it is, the report;
+    warnings follow. Render any other run in full."""
+    if result.get("status") != "PASSED" or "copied" not in result:
+        return render(result)
+    copied, why = result["copied"], result.get("why")
+    texts = [f"PASSED ({why})" if why else "PASSED"]
+    if files := result.get("files"):
+        holds = f"{human.counted(files, 'file')}, {human.size(result.get('bytes', 0))}"
+        texts = [f"{texts[0]}, {result['release']}: {holds}"]
+    if copied.get("files"):
+        texts.append(", ".join(filter(None, (f"copied {amount(copied)}", rate(copied)))))
+    grades = [f"{title.split()[0].lower()} {text}" for title, text in _evidence(result.get("evidence"))]
+    current = result.get("current_release")
+    rows = [
+        ("STATUS", "; ".join(texts)),
+        ("Checked", "; ".join([*grades, *_retried(result)])),
+        ("Current", "" if current == result.get("release") else str(current or "")),
+        ("Path", str(result.get("path", ""))),
+        ("Report", str(result.get("report", ""))),
+        *(("Warning", str(text)) for text in result.get("warnings") or ()),
+    ]
+    lines = [human.printable(result["dataset"])]
+    for title, text in rows:
+        lines += text_layout.field(title, human.printable(text)) if text else []
+    return "\n".join(lines) + "\n"
+
+
+def _retried(result: Result) -> list[str]:
+    return [f"tried again: {human.count(result['retries'])}"] if result.get("retries") else []
+
+
 def amount(value: object, noun: str = "file") -> str:
     """Format an amount: `18,801 files, 3.30 GiB in 23 s`; "" if unknown. For verify: `31 files, 3.60 GiB, of
     them 2.40 GiB beside the copy, 1.20 GiB after it in 5.0 s`."""
