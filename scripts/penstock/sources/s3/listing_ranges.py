@@ -181,14 +181,17 @@ def keys(page: PageText, each: int = 16) -> Iterator[bytes]:
         yield os.fsencode(key_of(match[1], quoted))
 
 
-# Lists by several streams of pages at once, and yields the pages in order. Each page names the next page, so
-# a single stream waits a round trip for each page. While the reader (the caller of the iterator) waits, the
-# remaining keys are split. Another stream then begins after a guessed middle key (`start-after`), and the
-# split stream ends at that key. If no keys follow the middle, the next guess is a smaller key. The ranges
-# adjoin without gaps, so each key is listed once. `Letters` halves the space of keys by reading them as
-# numbers. At most `AHEAD` pages of each stream wait for the reader; at most `RATE` requests begin in a
-# second. There is only one stream if the listing has few pages, the reader is slow, the store ignores
-# `start-after`, or the keys' middle cannot be guessed (few ASCII characters).
+# Lists by several streams of pages at once, and yields the pages in order.
+#
+# Each page names the next page, so a single stream waits a round trip for each page. While the reader (the
+# caller of the iterator) waits, the remaining keys are split. Another stream then begins after a guessed
+# middle key (`start-after`), and the split stream ends at that key. If no keys follow the middle, the next
+# guess is a smaller key. The ranges adjoin without gaps, so each key is listed once. `Letters` halves the
+# space of keys by reading them as numbers.
+#
+# At most `AHEAD` pages of each stream wait for the reader; at most `RATE` requests begin in a second. There
+# is only one stream if the listing has few pages, the reader is slow, the store ignores `start-after`, or the
+# keys' middle cannot be guessed (few ASCII characters).
 
 DIGITS = 10  # characters, after the common prefix of two keys, that are read as a number
 _DECIMALS = frozenset(b"0123456789")
