@@ -26,14 +26,14 @@ UNCALLED = [one.name for one in COMMANDS if not one.of_people]
     [
         (
             "run --dry-rnu",
-            "penstock run: there is no option --dry-rnu\n  did you mean --dry-run (say what would be done)?\n",
+            "penstock run: there is no option --dry-rnu\n  did you mean --dry-run (say what would be ",
         ),
         ("audit --sampel=1%", "penstock audit: there is no option --sampel\n  did you mean --sample ("),
         ("step copy --reciept x", "did you mean --receipt (write the result as JSON, durably)?"),
         ("--confg x run", "penstock: there is no option --confg\n  did you mean --config ("),
         (
             "run --force",
-            "did you mean --new-release (stage what a release holds already as a new one) or --copy-unchanged (",
+            "mean --new-release (stage what a release holds already as a new one) or --copy-unchanged (",
         ),
         ("remove --all", "the following arguments are required: DATASET\n"),
         ("run --xyzzy", "there is no option --xyzzy\n  `penstock run --help` has all options"),

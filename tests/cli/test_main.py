@@ -311,6 +311,7 @@ def test_an_error_of_one_dataset_of_several_names_it(tmp_path: Path) -> None:
     """In a run each step is a command for one dataset; whose error it is must be told."""
     config = tmp_path / "my.yaml"
     (tmp_path / "there").mkdir()
+    (tmp_path / "there/file").touch()
     text = f"target: {{root: {tmp_path / 'target'}, keep_free: 8000PiB}}\ndatasets:\n"
     config.write_text(
         text + f"  one: {{source: {tmp_path / 'there'}}}\n  two: {{source: {tmp_path / 'there'}}}\n"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +67,35 @@ def test_the_listings_of_old_invocations_go_and_the_newest_stay(tmp_path: Path) 
     for number in range(workflow_receipts.KEPT + 5):
         for name in (f"{number:020d}-00.json", f"{number:020d}-00.log", f"{number:020d}-01.json"):
             (folder / name).write_text("{}")
-    workflow_receipts.forget(tmp_path)
+    workflow_receipts.forget(tmp_path, time.time())
     left = sorted(path.name for path in folder.iterdir())
     assert len(left) == 3 * workflow_receipts.KEPT
     assert left[0] == f"{5:020d}-00.json"
+
+
+def test_the_files_of_old_runs_go_but_the_last_and_all_that_is_not_penstocks_stay(tmp_path: Path) -> None:
+    now = time.time()
+    kept = workflow_receipts.KEPT
+    logs = tmp_path / "d/logs"
+    logs.mkdir(parents=True)
+    for number in range(kept + 5):
+        run = tmp_path / f"d/{number:016x}"
+        (run / "logs").mkdir(parents=True)
+        (run / "report.html").write_text("x")
+        log = logs / f"refused-{number:020}.log"
+        log.write_text("x")
+        # the first three are old enough; two more are not among the last
+        for path in (run, log):
+            os.utime(path, (0, now - workflow_receipts.AGE + (number - 3) * 60))
+    others = [tmp_path / "d" / ("f" * 15), tmp_path / "figures/plot", tmp_path / "d/table.tsv"]
+    for path in others:
+        path.mkdir(parents=True)
+        os.utime(path, (0, 0))
+    workflow_receipts.forget(tmp_path, now)
+    stay = [f"{number:016x}" for number in range(3, kept + 5)]
+    assert sorted(path.name for path in (tmp_path / "d").glob("[0-9]*")) == stay
+    assert len(list(logs.iterdir())) == kept + 2
+    assert all(path.is_dir() for path in others)
 
 
 def test_what_the_groups_of_one_invocation_found_is_put_together(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_it_ends_what_lives_without_being_told_the_backend(
     layout: DatasetLayout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--config", "my.yaml", "cancel", "d"]) == 0
-    assert capsys.readouterr().out == "d: array 8 of copy\n"
+    assert capsys.readouterr().out == "d: cancelled array 8 of copy; `penstock run d` continues\n"
     assert (tmp_path / "ended").read_text() == "8\n"
     mark = orders.CancelMark(layout, before="")
     assert mark.said().startswith("by ")
@@ -71,7 +71,7 @@ def test_with_a_root_it_needs_no_configuration(
 ) -> None:
     (tmp_path / "my.yaml").unlink()
     assert main(["cancel", "d", "--root", "target"]) == 0
-    assert capsys.readouterr().out == "d: array 8 of copy\n"
+    assert capsys.readouterr().out == "d: cancelled array 8 of copy; `penstock run d` continues\n"
     assert orders.cancel_path(layout).exists()
     # What is not there, and all of what lies below a root, is not meant.
     assert main(["cancel", "e", "--root", "target"]) == 2
@@ -81,7 +81,7 @@ def test_with_a_root_it_needs_no_configuration(
 def test_nothing_runs(tmp_path: Path, layout: DatasetLayout, capsys: pytest.CaptureFixture[str]) -> None:
     ArrayBook(layout.run("0123456789abcdef").arrays).ended("name-8")
     assert main(["--config", "my.yaml", "cancel", "d"]) == 0
-    assert capsys.readouterr().out == "d: nothing runs\n"
+    assert capsys.readouterr().out == "d: nothing is running to cancel\n"
     assert not (tmp_path / "ended").exists()
 
 

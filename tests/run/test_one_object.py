@@ -130,7 +130,7 @@ def test_s1_where_nothing_is_the_source_is_still_empty(tmp_path: Path) -> None:
     with (
         Hostile({"p/other": b"1"}) as server,
         staging(tmp_path, "", **sources("s3://bucket/p/train.tar", server.endpoint)) as context,
-        pytest.raises(PreflightError, match="the source is empty"),
+        pytest.raises(PreflightError, match="the source has 0 objects"),
     ):
         go(context, upto="list")
 

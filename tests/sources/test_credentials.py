@@ -217,7 +217,7 @@ SSO = "sso_start_url = https://s\nsso_region = eu-1\nsso_account_id = 1\nsso_rol
         (MFA, ["one-time code", "get-session-token", "credential_process"]),
         (WEB, ["/no/such/token: No such file"]),
         (SSO, ["sign-on (SSO)", "Token for https://s does not exist", "aws sso login --profile team"]),
-        ("region = eu-1", ["there are no credentials"]),
+        ("region = eu-1", ["neither the environment nor the AWS configuration has keys"]),
         (None, ["could not be found"]),
         ("[broken", ["Unable to parse config file"]),
         ("a folder", ["config: Is a directory"]),

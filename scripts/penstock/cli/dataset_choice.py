@@ -43,6 +43,25 @@ class TargetDatasets(NamedTuple):
             )
         return layouts[0]
 
+    def release(self, name: str | None, release: str | None) -> tuple[DatasetLayout, str | None]:
+        """Return a dataset and its release. A name that no dataset has may be that of a release, or its
+        beginning, if one dataset alone has such a release. Raises ConfigError."""
+        from penstock.target import dataset_folders
+
+        try:
+            return self.only(name), release
+        except ConfigError:
+            beginning = "" if release or not name else name
+            layouts = self.layouts([]) if beginning else []
+            holding = [
+                layout
+                for layout in layouts
+                if any(known.startswith(beginning) for known in dataset_folders.releases(layout))
+            ]
+            if len(holding) != 1:
+                raise
+            return holding[0], beginning
+
     def layouts(self, names: Sequence[str]) -> list[DatasetLayout]:
         """Return the named datasets, or all below the root and in the configuration. Raises ConfigError."""
         from penstock.dataset.context import layout_of

@@ -52,8 +52,8 @@ class _Array:
 
 
 class LocalCluster(Cluster):
-    """The Cluster port on this machine; must be closed. One thread starts and reaps every element. It lives
-    as long as this process, since the kernel kills a child when the thread that forked it ends."""
+    """The Cluster port on this machine; must be closed. One thread starts and reaps all elements. The thread
+    lives as long as this process, since the kernel kills a child when the thread that forked it ends."""
 
     kind = "local"
 

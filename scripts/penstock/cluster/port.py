@@ -67,10 +67,10 @@ class State(enum.Enum):
 
     PENDING = "pending"
     RUNNING = "running"
-    DONE = "done"  # its process ended with exit status 0
-    FAILED = "failed"  # it ended otherwise: exit status, memory, time limit, node failure without requeue
+    DONE = "done"  # the element's process ended with exit status 0
+    FAILED = "failed"  # it did not end with 0: exit status, memory, time limit, node failure without requeue
     CANCELLED = "cancelled"
-    LOST = "lost"  # the cluster no longer knows it, and cannot say how it ended
+    LOST = "lost"  # the cluster no longer knows the element, and cannot say how it ended
 
     @property
     def ended(self) -> bool:
@@ -81,10 +81,10 @@ class Cause(enum.Enum):
     """Why the cluster itself ended an element. Code reads this; people read `Status.reason`."""
 
     NONE = ""  # the process ended by itself or by a signal, or has not ended
-    TIME = "time"  # it reached its time limit
-    NODE = "node"  # its node failed, and the cluster does not start it again
-    LAUNCH = "launch"  # it could not be started on its node
-    PREEMPTED = "preempted"  # another job took its place, and the cluster does not start it again
+    TIME = "time"  # the element reached its time limit
+    NODE = "node"  # the element's node failed, and the cluster does not start the element again
+    LAUNCH = "launch"  # the element could not be started on its node
+    PREEMPTED = "preempted"  # another job took the element's place, and the cluster does not start it again
 
 
 @dataclass(frozen=True)
@@ -92,35 +92,35 @@ class Status:
     """An element's state, with details for people."""
 
     state: State
-    reason: str = ""  # why, in the cluster's words, for people: `OutOfMemory`, `exit 1`, `Priority`
+    reason: str = ""  # the cluster's words for the cause: `OutOfMemory`, `exit 1`, `Priority`
     node: str = ""
     started: float = 0.0  # the start, in seconds since the epoch; 0 if unknown
     ended: float = 0.0
     restarts: int = 0
-    starting: bool = False  # its node is being switched on, rebooted or prepared; it runs afterwards
-    unknown: bool = False  # the cluster does not know it, but cannot have forgotten it yet: it may still run
-    completing: bool = False  # its processes have ended, or are being ended; the cluster still cleans up
-    held: bool = False  # a person or the site holds it until somebody releases it
-    # it asks for more than a single job may have, so it never starts, whichever jobs end
+    starting: bool = False  # the node is being switched on, rebooted or prepared, before the element runs
+    unknown: bool = False  # unknown to the cluster, which cannot have forgotten it yet: it may still run
+    completing: bool = False  # the processes have ended, or are being ended; the cluster still cleans up
+    held: bool = False  # a person or the site holds the element until somebody releases it
+    # the element asks for more than a single job may have, so it never starts, whichever jobs end
     beyond_limit: bool = False
-    expected: float = 0.0  # start that the cluster expects, in seconds since the epoch; 0 if it names none
-    requeued: str = ""  # why it was started again (`preempted on n2`), set at the first query that shows it
-    # The exit status of its process. None if the process has not ended, if a signal or the cluster itself
+    expected: float = 0.0  # expected start, in seconds since the epoch; 0 if the cluster names none
+    requeued: str = ""  # why the element runs again (`preempted on n2`), set by the first query that shows it
+    # The process's exit status. None if the process has not ended, if a signal or the cluster itself
     # (time limit, memory, node) ended it, or if the cluster does not report the status.
     exit_code: int | None = None
-    signal: int | None = None  # the signal that killed its process, if the cluster reports one
-    # the cluster reports that processes of it were killed for taking too much memory
+    signal: int | None = None  # the signal that killed the process, if the cluster reports one
+    # whether the cluster reports that processes of the element were killed for taking too much memory
     out_of_memory: bool = False
     cause: Cause = Cause.NONE
-    # The node that failed while it ran there; set at the first query that shows it requeued or started again.
+    # The node that failed under the element. Set by the first query that shows it requeued or started again.
     lost_node: str = ""
 
 
 class LiveJob(NamedTuple):
     """A job, or a job array, of any account, that waits or runs."""
 
-    uid: int | None  # uid of its account; None if the cluster hides other accounts' jobs
-    waits_for: str = ""  # SLURM's reason while it has not started; "" if it runs
+    uid: int | None  # uid of the job's account; None if the cluster hides other accounts' jobs
+    waits_for: str = ""  # SLURM's reason why the job has not started; "" if it runs
 
 
 class Accounted(NamedTuple):
@@ -130,13 +130,13 @@ class Accounted(NamedTuple):
     element: int
     starts: int = 1
     submitted: float = 0.0
-    started: float = 0.0  # the last start; `ended` is its end
+    started: float = 0.0  # time of the last start; `ended` is the end of this start
     ended: float = 0.0
     waited: float = 0.0  # seconds in the queue, summed over its starts
     seconds: float = 0.0  # seconds that it ran, summed over its starts
-    granted_seconds: float = 0.0  # allocated CPUs times seconds; may include those that core-spec reserves
+    granted_seconds: float = 0.0  # allocated CPUs times seconds; may include CPUs that core-spec reserves
     cpu_seconds: float | None = None  # CPU time of its processes; None if the cluster gathers none
-    memory_peak: int | None = None  # peak of its processes as the cluster sampled it; None if not sampled
+    memory_peak: int | None = None  # peak of its processes' memory as the cluster sampled it; None if not
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,13 @@ class ArraySpec:
     # Labels for the cluster's own listings: dataset, release, step. Keys and values have the form of `name`.
     labels: Mapping[str, str] = field(default_factory=dict)
     at_once: int = 0  # elements that may run at once; 0: `slots(step)`
-    mail: str = ""  # the address or account that gets mail when it ends or fails; "" for no mail
-    after: Sequence[str] = ()  # ids of jobs that must have ended, in success or failure, before it starts
+    mail: str = ""  # the address or account that gets mail when the array ends or fails; "" for no mail
+    after: Sequence[str] = ()  # ids of jobs that must have ended, with or without success, before it starts
     # The number to add to an element's number in the array to get its index. A step with more elements than
     # an array can have is submitted as several arrays.
     base: int = 0
     time: int = 0  # time limit of each element, in seconds; 0: as configured
-    exclude: Sequence[str] = ()  # nodes that none of its elements may run on, beside the configured ones
+    exclude: Sequence[str] = ()  # nodes on which its elements must not run, besides the configured ones
 
 
 def log_stem(step: str, base: int) -> str:
@@ -244,7 +244,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def slots(self, step: str) -> int:
-        """Return how many elements of this step may run at once. On SLURM each has a node."""
+        """Return how many elements of this step may run at once. On SLURM each element has a node."""
 
     def asks(self, step: str) -> str:
         """Describe for people the share of a node that an element of this step takes; "" if elements are
@@ -267,14 +267,14 @@ class Cluster(ABC):
 
     def find(self, name: str) -> Sequence[str]:
         """List the ids of arrays submitted under this name that the cluster knows, the oldest first. They may
-        have ended. Several ids mean that the cluster carried out both a submission, late, whose answer was
-        lost, and its repetition."""
+        have ended. Several ids mean that the cluster carried out both a submission whose answer was lost, and
+        the repetition of that submission."""
         return ()
 
     def appears_within(self, *, ended: bool) -> float:
         """Return the seconds within which `find` can see the array of an unanswered submission, if ever; 0
-        means at once. They count from the end of `submit` if it has `ended`; else from its beginning, since
-        it may have been killed."""
+        means at once. They count from the end of `submit` if that call has `ended`, or else from its
+        beginning, since the caller may have been killed."""
         return 0.0
 
     def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
@@ -325,8 +325,7 @@ class Cluster(ABC):
         return False
 
     def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
-        """Keep unstarted elements of a live array off these nodes, as far as the cluster permits this
-        account."""
+        """Keep unstarted elements of a live array off these nodes, as far as this account may do so."""
 
     @abstractmethod
     def interval(self, waited: float) -> float:

@@ -18,7 +18,7 @@ from penstock.core.typed_json import INLINE, LEFT_OUT, Document, FileNumber, Utc
 
 # Annotations are read at run time (`core.typed_json`): no `from __future__ import annotations`.
 
-CONFIDENCE = 0.95  # probability that `promise` uses for the number of damaged files that are found
+CONFIDENCE = 0.95  # probability with which one of the damaged files that `promise` counts is found
 _MEMORY = "the memory of {} may have answered, and damage on the disks below it shows later"
 
 
@@ -26,7 +26,7 @@ class SoonFirst(NamedTuple):
     """How a rotation begins with files that were read back soon after their writing (`core.grades.is_soon`).
     The slices of a rotation together read everything only if these values are equal in all slices."""
 
-    share: float = 0.0  # fraction of such files among all files, below 1; 0: slices ignore the delay
+    share: float = 0.0  # fraction of all files that were read back soon, below 1; 0: slices ignore the delay
     start: float = 0.0  # the first slice's beginning in the order of the other files, as a fraction
 
 
@@ -120,13 +120,13 @@ AUDIT = Document(Audit, "an audit's description")
 #
 # | mark | kind     | means                                                                     |
 # |------|----------|---------------------------------------------------------------------------|
-# | -    | missing  | the manifest has it, the tree does not                                    |
-# | -    | folder   | an empty folder of the source that was kept is not there                  |
-# | +    | extra    | the tree has it, the manifest does not                                    |
-# | *    | changed  | its bytes are not those that were published (parts: which, of a giant)    |
-# | *    | replaced | a link, folder or special file stands in its place                        |
+# | -    | missing  | the manifest has the file, but the tree lacks it                          |
+# | -    | folder   | an empty folder that the release kept from its source is missing          |
+# | +    | extra    | the tree has the file, but the manifest lacks it                          |
+# | *    | changed  | the file's bytes are not those published (of a giant, only some parts)    |
+# | *    | replaced | the tree has a link, folder or special file in place of the file          |
 # | !    | mode     | mode, owner, group or ACL is not as published                             |
-# | !    | unread   | it could not be read: nothing is known of its bytes                       |
+# | !    | unread   | the file could not be read: nothing is known of its bytes                 |
 # | !    | manifest | the manifest or the seal itself is damaged                                |
 
 EMPTY_FOLDER = "folder"
@@ -226,7 +226,7 @@ class StandingFindings(NamedTuple):
 
     audit: str = ""
     at: str = ""
-    counts: Mapping[str, int] = typed_json.NOTHING  # by kind of finding
+    counts: Mapping[str, int] = typed_json.NOTHING  # number of findings by kind
     from_disks: Annotated[bool, LEFT_OUT] = False  # as in `LastAudit`
 
 
@@ -246,7 +246,7 @@ class LastAudit(NamedTuple):
     # numbers of files not opened, since their data is in an archive or a lower tier: by `offline`, `tiered`
     skipped: Mapping[str, int] = typed_json.NOTHING
     grade: str = ""
-    # the audit read all its bytes from the disks of a file system's servers, past the servers' memory
+    # whether the audit read all its bytes from the disks of the servers, past the servers' memory
     from_disks: Annotated[bool, LEFT_OUT] = False
 
 
@@ -274,7 +274,7 @@ class LastRepair(NamedTuple):
     at: str = ""
     audit: str = ""
     repaired: int = 0
-    left: int = 0  # findings that it could not repair
+    left: int = 0  # findings that the repair could not remove
 
 
 class Overruling(NamedTuple):

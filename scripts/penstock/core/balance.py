@@ -81,15 +81,15 @@ def decide(
     load: Load, *, shard_bytes: int, shard_files: int, slots: int, rate: float | None = None
 ) -> Decision:
     """Choose the number of shards, at least one and at most one for each row. `slots`: workers that can run
-    at once. `rate`: the cost that a worker does in a second, or None if not known.
+    at once. `rate`: the cost that a worker does in a second, or None if not known. A shard costs at least
+    LEAST, or BRIEFEST seconds at that rate if this is more. It costs at most LARGEST or, if the rate is
+    known, LONGEST seconds at that rate.
 
     | the rows                          | shards                                                        |
     |-----------------------------------|---------------------------------------------------------------|
-    | any                               | SHARDS, or PER_SLOT for each slot where that is more, but     |
-    |                                   | none below LEAST, and none above LARGEST                      |
-    | any, where `rate` is known        | the same, but none below BRIEFEST seconds of it, and LARGEST  |
-    |                                   | is LONGEST seconds of it, or the least                        |
-    | more than shard_bytes/files allow | as many as these ask                                          |
+    | any                               | SHARDS, or PER_SLOT for each slot if that is more, as far as  |
+    |                                   | these costs of a shard allow                                  |
+    | more than shard_bytes/files allow | as many as these settings require                             |
     | any                               | at most MOST                                                  |
     """
     slots, rows = max(1, slots), max(1, load.rows)

@@ -33,7 +33,7 @@ class ReleaseRow(TypedDict):
     """A release of a dataset, as far as this account can read it."""
 
     release: str
-    path: str  # its `data` folder
+    path: str  # the release's `data` folder
     current: bool
     # The release's state as `gate` judges it: `published`, `held`, `damaged` (also because of standing
     # findings), `newer`, `unreadable`, `foreign`.
@@ -42,15 +42,15 @@ class ReleaseRow(TypedDict):
     files: int | None
     bytes: int | None
     sealed: str | None
-    age: float | None  # seconds since it was sealed
+    age: float | None  # seconds since the release was sealed
     source_grade: str  # the weakest source grade of any file, according to the seal
-    storage_grade: str  # the weakest storage grade, likewise
+    storage_grade: str  # the weakest storage grade of any file, according to the seal
     base: str | None
     unchanged: int
     last_audit: AuditShown | None
     audit_age: float | None  # seconds since the last audit ended
     findings: Mapping[str, int]  # standing findings, by kind
-    held_by: Sequence[str]  # reasons, in words, why it cannot be removed
+    held_by: Sequence[str]  # reasons, in words, why the release cannot be removed
     pins_unopened: int  # further pins, whose files were not opened, so that they may be invalid
     last_pin: PinnedBy | None
 
@@ -80,7 +80,7 @@ class DatasetRow(TypedDict):
     pause: str  # author and text of a PAUSE file at the root, or ""
     hold: str  # what a HOLD file at the root does not stop, although its author may expect so; or ""
     releases: Sequence[ReleaseRow]
-    # Sum over the releases with a readable seal, as is `bytes`. A file that releases share counts in each.
+    # Sum over the releases with a readable seal, as is `bytes`. A shared file counts in each release.
     files: int
     bytes: int
     stagings: Sequence[StagingRow]
@@ -96,8 +96,8 @@ class ShownManifest(TypedDict):
     """A manifest beside a release's data."""
 
     name: str
-    bytes: int | None  # on disk now; null: missing or unreadable
-    sha256: str  # as sealed
+    bytes: int | None  # present size; null if the manifest is missing or unreadable
+    sha256: str  # digest that the seal states
 
 
 class HistoryRow(TypedDict):
@@ -138,7 +138,7 @@ class ReleaseShown(TypedDict):
     source_evidence: Sequence[GradeAmount]
     storage_evidence: Sequence[GradeAmount]
     manifests: Sequence[ShownManifest]
-    # every byte was read back and compared since this time, by verify or audits; null: never
+    # time since which every byte was read back and compared, by verify or audits; null: never
     read_back: str | None
     verdict: Mapping[str, object] | None  # `audits/<release>.json` (docs/formats.md); null: never audited
     advice: str  # what to do about standing findings; or ""
@@ -206,9 +206,9 @@ class AreaUse(TypedDict):
     state: str  # `current` or "" for a release; for a hidden folder as in `StagingRow`
     files: int
     folders: int
-    bytes: int  # bytes, including those that it shares with other areas
+    bytes: int  # bytes, including bytes of files that other areas share
     unique_files: int  # files that would be freed if only this area were removed
-    unique_bytes: int  # bytes that would be freed, likewise
+    unique_bytes: int  # bytes that would be freed if only this area were removed
     frees: Sequence[OwnedUse]  # what would be freed, by user and group, with folders
     project: int | None  # id of its project quota; 0 if it has none, null if unreadable
     pool: str  # the storage pool; "" if not known
@@ -228,7 +228,7 @@ class DiskUse(TypedDict):
     folders: int
     bytes: int  # bytes of the whole dataset, each inode once
     owners: Sequence[OwnedUse]  # the whole use by user and group, each inode once, with folders
-    last_pins: Mapping[str, PinnedBy]  # by release
+    last_pins: Mapping[str, PinnedBy]  # last pin of each release
     seconds: float
 
 
@@ -259,7 +259,7 @@ class Explanation(NamedTuple):
     price: float | None = None  # price in the currency of the configured prices; None without prices
     current: str = ""  # the release with which the listing is compared; "" if there is none
     changes: Mapping[str, DiffCount] = {}  # differences from that release, by kind (`difference.KINDS`)
-    classes: Sequence[SizeClass] = ()  # of all files; empty: sizes were assumed
+    classes: Sequence[SizeClass] = ()  # all files by size; empty if sizes were assumed
     shards: int | None = None
     other_steps: OtherSteps | None = None  # None: no run of the dataset has shown their time
     requests: Mapping[str, int] = {}  # least numbers of `get` and `list` requests; only for object stores

@@ -83,7 +83,7 @@ class Removal(HistoryLine):
     event: str = "remove"
     run: str = ""
     why: str = ""
-    files: int = 0  # as in its seal; `bytes` likewise
+    files: int = 0  # number of files according to the release's seal, which also has `bytes`
     bytes: int = 0
     nonce: str = ""  # nonce of the `RemovalMark`
 
@@ -167,7 +167,7 @@ class StatePointer(NamedTuple):
     """`.penstock` in a dataset's folder, if it is a file: the state is elsewhere (`target.state_root`)."""
 
     state_root: str
-    id: str  # the id in the state's `root.json`; if they differ, a state was made while this was not mounted
+    id: str  # the id in the state's `root.json`; another id means a state made while this was not mounted
 
 
 class StateRoot(NamedTuple):
@@ -181,8 +181,8 @@ class ClaimFile(NamedTuple):
     """`claims/<number>.json`: the dataset was claimed for this run."""
 
     run: RunName  # "" if the claim cannot be read
-    number: int  # one above the previous claim's
-    by: Mapping[str, object] | None  # the `list` process that made it, in the form of `dataset.holder`
+    number: int  # the claim's number, one above the previous claim's
+    by: Mapping[str, object] | None  # the `list` process that made the claim, in the form of `dataset.holder`
     controller: ProcessName  # the workflow that started that process, on the same host; "": none
 
 
@@ -202,7 +202,7 @@ class LastEnd(NamedTuple):
     why: str = ""  # the reason, in a single line
     hint: str = ""  # the message's advice, or ""
     given: Annotated[Given, INLINE] = Given()
-    stopped: bool = False  # by a signal or `penstock cancel`, not by an error
+    stopped: bool = False  # whether a signal or `penstock cancel` stopped it, not an error
 
 
 class Cancellation(NamedTuple):
@@ -228,7 +228,7 @@ class TakenMark(NamedTuple):
 
 class AdoptedTree(NamedTuple):
     """`runs/<run>/adopted.json`: the run's staging is, or is to become, a tree that penstock did not write.
-    It is written before the tree is changed. The inode of the tree's top folder shows where the tree is now,
+    The mark is written before the tree is changed. The top folder's inode shows where the tree is now,
     so that a killed run can resume."""
 
     run: RunName
@@ -236,7 +236,7 @@ class AdoptedTree(NamedTuple):
     folder: str  # the folder of that comparison's state
     tree: str  # the tree's former path, without links
     device: FileNumber
-    inode: FileNumber  # of its top folder
+    inode: FileNumber  # inode of the tree's top folder
     aside: str  # the folder for files that the release will not contain
     at: str  # UTC, ISO 8601
     settled: bool = False  # the journals have every file that was taken over, so only the copy is left
@@ -264,12 +264,12 @@ class RemovalMark(NamedTuple):
     history gets a line with these values once the release has lost its name."""
 
     release: str
-    nonce: str  # in the new name of the release's folder: `.removed-<release>-<nonce>`
+    nonce: str  # random digits in the new name of the release's folder: `.removed-<release>-<nonce>`
     at: str  # UTC, ISO 8601
     author: Annotated[Author, INLINE]
     run: RunName  # the run that published the release; its state is removed, too. "" if there is no seal
     why: str
-    files: int  # as in the seal; `bytes` likewise
+    files: int  # number of files according to the seal, which also has `bytes`
     bytes: int
 
 
@@ -303,7 +303,7 @@ class PinFile(NamedTuple):
     boot: str = ""
     namespace: str = ""  # namespace of the process numbers, as in a lock
     pid: int = 0
-    start: str = ""  # start of that process, in the kernel's ticks
+    start: str = ""  # start of the reader's process, in the kernel's ticks
     program: str = ""  # name of that process's program
     job: str = ""  # the job's number, if the kernel proves that the reader is in it
     cluster: str = ""
@@ -348,7 +348,7 @@ Count = Annotated[int, between(0, LARGEST)]
 class StillToWrite(NamedTuple):
     """What a run, repair or rehearsal will still write."""
 
-    bytes: Count = 0  # in whole blocks
+    bytes: Count = 0  # bytes in whole blocks
     files: Count = 0  # files and folders
     chunk_files: Count = 0  # chunk files on storage targets (Lustre: objects) for `files`; 0: not known
     uid: int = -1  # owner of the files; after reading, the owner of the document
@@ -369,7 +369,7 @@ class UnderWay(NamedTuple):
     made: bool = False  # a submission made the dataset's folder, to be removed with this notice
 
     def continues(self, before: "UnderWay") -> bool:
-        """Return whether both are work of the same job or, outside of jobs, of the same controller."""
+        """Return whether this and `before` are work of one job or, outside of jobs, of one controller."""
         if self.job or before.job:
             return (self.job, self.cluster) == (before.job, before.cluster)
         return bool(self.controller) and (self.host, self.controller) == (before.host, before.controller)
@@ -392,7 +392,7 @@ class Adoption(NamedTuple):
     bytes: int  # bytes of the files in the listing
     scanned: int
     ignored: Mapping[str, int]  # objects that the listing leaves out by policy, as in `RunInfo`
-    read_source: bool  # files for which the source states no checksum are read there
+    read_source: bool  # whether files without a stated checksum are read at the source
     filesystem: str  # as `target.filesystem`
     recall: int  # bytes of tiered files that all elements together may fetch back to read
 

@@ -1,5 +1,5 @@
-"""Compares a tree with a listing: which objects the tree has already, and how it differs. Used for the
-staging that a run takes that a run takes over, and for a tree that penstock did not write. Pure.
+"""Compares a tree with a listing: which objects the tree has already, and how it differs. Used for stagings
+from which a run takes over files, and for a tree that penstock did not write. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -81,7 +81,7 @@ def alike(
     """Return whether another run copied exactly the listed object. `sources` maps that run's source indices
     to this run's. `certain`: whether the source's token is strong: an equal token then proves equal bytes.
 
-    | token is strong (`certain`) and the same | size, key, version, source | time, where kept | answer |
+    | token is strong (`certain`) and the same | size, key, version, source | time, if kept    | answer |
     |------------------------------------------|----------------------------|------------------|--------|
     | yes                                      | same                       | same             | True   |
     | anything else                                                                            || False  |
@@ -108,21 +108,21 @@ def taken(copied: Copied, run: str) -> Reuse:
 #
 # | mark | kind     | means                                                                          |
 # |------|----------|--------------------------------------------------------------------------------|
-# | -    | missing  | the source has it, the tree does not                                           |
-# | *    | size     | it has another size                                                            |
-# | *    | content  | it has the same size and other bytes, by a checksum or by reading the source   |
-# | *    | replaced | a link, folder or special file stands in its place                             |
-# | +    | extra    | the tree has it, the source does not                                           |
+# | -    | missing  | the source has the file, but the tree lacks it                                 |
+# | *    | size     | the tree's file has another size                                               |
+# | *    | content  | the tree's file has the same size, but other bytes than the source (`PROOFS`)  |
+# | *    | replaced | the tree has a link, folder or special file in place of the file               |
+# | +    | extra    | the tree has the file, but the source lacks it                                 |
 # | +    | link     | a symbolic link that the source does not have                                  |
 # | +    | special  | a FIFO, socket or device                                                       |
-# | !    | unread   | it could not be read in the tree: nothing is known of its bytes                |
-# | !    | source   | the source could not be compared: it changed, is gone or refuses               |
-# | !    | moving   | it was written to while it was compared                                        |
-# | ~    | time     | same size, another time; its bytes were not compared with anything             |
-# | ?    | excluded | the tree has it, and `include` or `exclude` leave it out of the dataset        |
-# | ?    | folder   | a folder in which no file of the source lies                                   |
-# | ?    | unlinked | a symbolic link or special file, where those of the source are left out too    |
-# | ?    | away     | its data lies in an archive or a lower tier: it was not read                   |
+# | !    | unread   | the tree's file could not be read: nothing is known of its bytes               |
+# | !    | source   | the source's object could not be compared: it changed, is gone, or is refused  |
+# | !    | moving   | the tree's file was written to while it was compared                           |
+# | ~    | time     | same size, another time; the bytes were not compared with anything             |
+# | ?    | excluded | the tree has a file that `include` or `exclude` leaves out of the dataset      |
+# | ?    | folder   | a folder that contains no file of the source                                   |
+# | ?    | unlinked | a symbolic link or special file; the source's own ones are left out as well    |
+# | ?    | away     | the file was not read, since its data is in an archive or a lower tier         |
 #
 # Kinds marked `~` and `?` are reported but do not count as differences, also not in the exit status.
 
@@ -158,7 +158,7 @@ SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE = (
 STATES = (SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE)
 
 CHECKSUM, READ, SIZE = "checksum", "source", "size"
-# how a tree's bytes are compared: with the source's checksum, with its bytes, or only by the size
+# how a tree's bytes are compared: with the source's checksum, the source's bytes, or only the size
 PROOFS = (CHECKSUM, READ, SIZE)
 
 

@@ -12,8 +12,8 @@ from typing import Annotated, NamedTuple, get_args
 from penstock.core.typed_json import LEFT_OUT, Document
 
 KEPT = 5  # number of slowest objects that are recorded
-# Three values: seconds, including all tries and pauses; bytes, for an object in parts those of its slowest
-# part; and the key at its source, or the path of a file read back, safe on a terminal.
+# (seconds, bytes, name). The seconds include all tries and pauses. For an object in parts, the bytes are its
+# slowest part's. The name is the key at its source, or the path of a file read back, safe on a terminal.
 SlowObject = tuple[float, int, str]
 
 
@@ -96,13 +96,13 @@ COLUMNS = tuple(_column(*item) for item in ElementRow.__annotations__.items())
 
 class ArrayLine(NamedTuple):
     """Exactly one of the first five fields is set, with the name of the array or node.
-    `submission_log.ArrayBook.all` merges the lines of an array into that of its submission."""
+    `submission_log.ArrayBook.all` merges the lines of an array into the line of its submission."""
 
     # the array is about to be submitted, with all fields from `step` to `spec_cores`
     intent: Annotated[str, LEFT_OUT] = ""
     submitted: Annotated[str, LEFT_OUT] = ""  # the array was submitted and got the id `array`
     throttled: Annotated[str, LEFT_OUT] = ""  # at most `at_once` of its workers are to run at once
-    # none of the array's workers is still running, or it was never submitted; with `starts`
+    # none of the array's workers is still running, or the array was never submitted; with `starts`
     ended: Annotated[str, LEFT_OUT] = ""
     # no further array of the run may use this node, since elements of `step` failed there; `why` says why
     excluded: Annotated[str, LEFT_OUT] = ""
@@ -123,10 +123,10 @@ class ArrayLine(NamedTuple):
     time: Annotated[int, LEFT_OUT] = 0  # requested time limit in seconds; 0 for no limit
     why: Annotated[str, LEFT_OUT] = ""
     at: Annotated[float, LEFT_OUT] = 0.0  # time of the line, in seconds since the epoch
-    # each element requested a whole node; None: the cluster has no nodes
+    # whether each element requested a whole node; None: the cluster has no nodes
     whole_nodes: Annotated[bool | None, LEFT_OUT] = None
     spec_cores: Annotated[int | None, LEFT_OUT] = None  # core-spec that each element requested, if any
-    # last known start of these workers, on the cluster's clock
+    # (worker, its last known start on the cluster's clock)
     starts: Annotated[Sequence[tuple[int, float]], LEFT_OUT] = ()
 
     @property
@@ -156,7 +156,7 @@ class ShardClaim(NamedTuple):
     number: int = 0  # the worker's index, counted over all arrays of the step
     call: str = ""  # the command that submitted the array
     host: str = ""
-    restarts: int = 0  # earlier starts by the scheduler; a claim with fewer is from a dead process
+    restarts: int = 0  # earlier starts by the scheduler; a claim with fewer restarts is a dead process's
     charged: int = 0  # earlier claims of the same command whose failure was the shard's fault
 
 
@@ -166,7 +166,7 @@ SHARD_CLAIM = Document(ShardClaim, "a claim of a shard")
 class ElementUsage(NamedTuple):
     """Times are in seconds, sizes in bytes; 0: not known. `host.resources` explains the figures' origins."""
 
-    array: str = ""  # its array's name (`ArraySpec.name`)
+    array: str = ""  # name of the element's array (`ArraySpec.name`)
     number: int = 0  # the worker's number, counted over all arrays of the step
     restarts: int = 0  # earlier starts by the scheduler
     host: str = ""
@@ -175,10 +175,10 @@ class ElementUsage(NamedTuple):
     cpu_seconds: float = 0.0  # CPU time of the element, its engine's processes, and all others it started
     cpus: int = 0  # CPUs granted to it
     node_cpus: int = 0  # CPUs of the node
-    memory_peak: int = 0  # an upper bound: the sum of its processes' own peaks
-    processes: int = 0  # number of processes in that sum
+    memory_peak: int = 0  # an upper bound of the memory peak: the sum of its processes' own peaks
+    processes: int = 0  # number of processes that `memory_peak` adds up
     job_memory_peak: int = 0  # peak of the job's own control group, including cached files
-    job_memory_file: str = ""  # origin of that figure: `memory.peak` or `memory.max_usage_in_bytes`
+    job_memory_file: str = ""  # origin of `job_memory_peak`: `memory.peak` or `memory.max_usage_in_bytes`
 
 
 ELEMENT_USAGE = Document(ElementUsage, "what an element used")
@@ -193,20 +193,20 @@ class ElementReceipt:
     run: str = ""
     shard: str = ""  # `sha256:<hex>` of the shard's file; if the plan has another, the receipt is void
     rows: int = 0
-    files: int = 0  # all finished rows; each part of a giant counts; `bytes` likewise
+    files: int = 0  # all finished rows (each part of a giant is a row), which have `bytes`
     bytes: int = 0
-    done_files: int = 0  # rows that this attempt finished, without earlier attempts; `done_bytes` likewise
+    done_files: int = 0  # rows that this attempt alone finished, which have `done_bytes`
     done_bytes: int = 0
     linked: int = 0  # rows linked from a release or taken over from another run's staging
     linked_bytes: int = 0  # bytes of rows linked in bulk, before the copy
     link_seconds: float = 0.0  # seconds of linking in bulk, before the copy
-    taken: int = 0  # those of `linked` taken over from another run's staging
+    taken: int = 0  # rows among `linked` that were taken over from another run's staging
     retries: int = 0
     seconds: float = 0.0  # seconds that the engine ran
     workers: int = 0
     streams: int = 0
     durability: str = ""
-    fsync_ends: str = ""  # copy only: where an fsync ended on that node, if not on the servers' disks
+    fsync_ends: str = ""  # copy only: where an fsync ended on the node, if not on the servers' disks
     grades: Mapping[str, int] = field(default_factory=dict)  # verify only: rows by storage grade
     # verify and audit only: rows by how they were read back
     methods: Mapping[str, int] = field(default_factory=dict)
@@ -243,14 +243,14 @@ class ElementOutcome(NamedTuple):
     free: bool = False  # whether the attempt does not count as a retry of the shard
     host: str = ""
     exit_code: int = 0  # 0: not stated
-    retry: bool = True  # a further attempt may succeed
+    retry: bool = True  # whether a further attempt may succeed
     error: str = ""  # the error that ended the whole attempt; "" if only single files failed
     stopped: str = ""  # `time` (the end of its job was near) or `signal`; "" if not stopped
     progress: bool = False  # for a stopped copy: whether the journal has more rows than before
-    paused: bool = False  # the PAUSE file existed at the root, so that the end of the time is no failure
+    paused: bool = False  # whether the PAUSE file existed at the root: then the end of the time is no failure
     failed: int = 0  # files that failed
     failures: Sequence[tuple[str, str]] = ()  # path and reason of the first failures; `failed` counts all
-    # those of `failures` whose linked file differs from its release's seal
+    # the failures whose linked file differs from its release's seal
     linked_failures: Sequence[tuple[str, str]] = ()
     # Rows that are parts of a giant whose object changed during the copy. The copy step then has the whole
     # giant copied again.

@@ -1,4 +1,6 @@
-"""Computes the waits and use of a run's elements, from their own, the controller's and SLURM's figures."""
+"""Computes the waits and use of a run's elements (the tasks of its job arrays). The figures come from the
+elements themselves, the controller and SLURM.
+"""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +43,7 @@ def queue_wait(
     | knows it | any       | any       | any             | what it says                       | slurmdbd   |
     | no       | known     | known     | any             | StartTime - submitted - ran before | controller |
     | no       | known     | not known | known           | start - submitted - ran before     | element    |
-    | no       | else      |           |                 | not known                          |            |
+    | no       | otherwise | any       | any             | not known                          |            |
     """
     if booked is not None:
         return Wait(booked, SLURMDBD)
@@ -59,9 +61,9 @@ def whole_node(asked: bool | None, cpus: int, node_cpus: int, *, nodes: bool) ->
     |-------|----------|--------------------|------------|
     | no    | any      | any                | no         |
     | yes   | yes      | any                | yes        |
-    | yes   | no       | all that it has    | yes        |
+    | yes   | no       | all of the node    | yes        |
     | yes   | no       | fewer, not known   | no         |
-    | yes   | not noted| all that it has    | yes        |
+    | yes   | not noted| all of the node    | yes        |
     | yes   | not noted| fewer, not known   | not known  |
     """
     if not nodes or asked:
@@ -101,7 +103,7 @@ class Worst(NamedTuple):
 class Usage(NamedTuple):
     """The waits and the use of a run's elements. `elements.parquet` has the figures of each element."""
 
-    steps: Sequence[StepUse] = ()  # with a sum over all, if there are several
+    steps: Sequence[StepUse] = ()  # each step's use, and a sum over all if there are several
     worst: Sequence[Worst] = ()
     # numbers of elements by the origin of their `queue_wait` and `hours`
     sources: Mapping[str, Mapping[str, int]] = NOTHING
@@ -120,7 +122,7 @@ def by_step(rows: Sequence[ElementRow]) -> list[StepUse]:
 
 def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
     waits, runs = _known(row.queue_wait for row in rows), _known(row.seconds for row in rows)
-    # Their efficiencies are not used here, since these are rounded, for the idlest elements to 0.
+    # The elements' efficiencies are not used here, since they are rounded (the lowest to 0).
     both = [
         (row.cpu_seconds, row.granted_seconds)
         for row in rows

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 from penstock.core import human
 
 ASSUMED_BYTES = 1_000_000_000  # bytes a second for each element, while nothing was measured: 8 Gbit/s
-ASSUMED_FILES = 1000  # files a second for each element, likewise
-ASSUMED_LINKS = 10_000  # links a second for each element, likewise
+ASSUMED_FILES = 1000  # files a second for each element, while nothing was measured
+ASSUMED_LINKS = 10_000  # links a second for each element, while nothing was measured
 LONG_ENOUGH = 0.5  # least element seconds of a copy that gives a rate: a shorter copy is mostly start-up
 MANY_LINKS = 1000  # least number of links in a run that gives a rate of links
 
@@ -29,9 +29,9 @@ class Rates:
     files_per_second: float = ASSUMED_FILES
     measured: str = ""  # the release whose copy was measured; "": assumed rates
     links_per_second: float = ASSUMED_LINKS
-    links_measured: str = ""  # as `measured`, for the links
-    tried: bool = False  # a trial on the target just now gave the rates that no release has shown
-    rehearsed: bool = False  # `measured` is the day of a rehearsal, such as `2 Nov`
+    links_measured: str = ""  # the release whose links were measured; "": assumed rates
+    tried: bool = False  # whether a trial on the target just now gave the rates that no release has shown
+    rehearsed: bool = False  # whether `measured` is the day of a rehearsal, such as `2 Nov`
 
     @property
     def origin(self) -> str:
@@ -49,7 +49,7 @@ class MeasuredCopy:
     element_seconds: float  # sum over the elements, without `link_seconds`
     links: int = 0
     link_seconds: float = 0.0  # seconds of linking, also a sum over the elements
-    rehearsed: bool = False  # a rehearsal copied a sample, and `release` is its day, such as `2 Nov`
+    rehearsed: bool = False  # whether a rehearsal copied a sample; then `release` is its day, such as `2 Nov`
 
 
 def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
@@ -84,7 +84,7 @@ def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingP
 def seconds(files: int, size: int, slots: int, rates: Rates, links: int = 0) -> float:
     """Return the seconds in which `slots` elements make `links`, then copy `files` with `size` bytes in all.
     Measured rates hold for their mix of sizes, so the longer of the times for bytes and for files counts.
-    Assumed rates: both times are added."""
+    For assumed rates, both times are added."""
     by_bytes, by_files = size / rates.bytes_per_second, files / rates.files_per_second
     together = max(by_bytes, by_files) if rates.measured else by_bytes + by_files
     return (together + links / rates.links_per_second) / max(1, slots)
@@ -100,7 +100,7 @@ def seconds(files: int, size: int, slots: int, rates: Rates, links: int = 0) -> 
 BEFORE = 15 * 60
 MARGIN = 1.5  # factor on an estimate
 SHORTEST = 30 * 60
-UNKNOWN = 4 * 3600  # seconds without an estimate, and the most with one: days would not be backfilled
+UNKNOWN = 4 * 3600  # seconds requested without an estimate, and at most: days would not be backfilled
 LONGEST = 7 * 86_400  # seconds requested at most, if the cluster sets no limit
 MINUTE = 60  # seconds
 # Seconds by which the clocks of two nodes may differ. Munge rejects messages that are older (its TTL), so
@@ -112,7 +112,7 @@ class Estimate(NamedTuple):
     """How long an element takes."""
 
     seconds: float
-    measured: bool  # the estimate used measured rates
+    measured: bool  # whether the estimate used measured rates
 
 
 def asked_for(estimates: Sequence[Estimate], shards: int, workers: int, longest: float) -> int:
@@ -123,7 +123,7 @@ def asked_for(estimates: Sequence[Estimate], shards: int, workers: int, longest:
     |-------------------------------------|-------------------------------------------------------------|
     | of all shards                       | BEFORE, and MARGIN times the work by the number of workers; |
     |                                     | at least SHORTEST, at most UNKNOWN                          |
-    | of some, or none                    | UNKNOWN                                                     |
+    | of only some shards, or of none     | UNKNOWN                                                     |
     | any                                 | never more than the cluster allows                          |
     """
     if not shards or len(estimates) < shards:
@@ -156,7 +156,7 @@ ASSUMED = "assumed"  # origin of a rate that was not measured or configured
 # Factor on the time that the binding ceiling alone would take, for protocols, retries, and the first and last
 # seconds. From Zettar's figures for 20 PB over 70 Gbit/s: 635 and 680 hours.
 LOSSES = 1.07
-ASSUMED_SPREAD = 2.0  # this factor if the binding rate is assumed
+ASSUMED_SPREAD = 2.0  # factor in place of LOSSES if the binding rate is assumed
 
 
 # The unit that a ceiling limits. `operations` are metadata operations on the target.

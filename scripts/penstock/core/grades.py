@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # source grades: how strongly the source's statement proved the bytes in transit
 SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
-# Storage grades, in order: the stored bytes were not read since they were written; read perhaps from memory;
-# read past the caches of the reading host; so read on another host than the writing host.
+# Storage grades, in order. The stored bytes were not read since they were written; or were read, perhaps from
+# memory; or past the caches of the reading host; or past the caches of a host other than the writing host.
 STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
 
 # Replaces grade and method, in a release's evidence, for a file that was not read back for this release. The
@@ -73,7 +73,8 @@ def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) ->
     | all past this node's caches, not all `disk` | yes     | the servers             |
     | some perhaps from this node's memory, or by | no      | this node               |
     | another account than the owner              |         |                         |
-    | the same                                    | yes     | this node, the servers  |
+    | some perhaps from this node's memory, or by | yes     | this node, the servers  |
+    | another account than the owner              |         |                         |
     """
     ways = set(methods)
     if not ways:
@@ -133,8 +134,8 @@ def storage_rank(grade: str) -> int:
 # |-----------------------------------------------------|----------------------------|
 # | is not known, or lies more than `AHEAD` ahead       | due                        |
 # | is as old as the duration, or older                 | due                        |
-# | is younger than half of it                          | not due                    |
-# | else                                                | due from the file's own age|
+# | is younger than half of the duration                | not due                    |
+# | is of any other age                                 | due from the file's own age|
 
 AHEAD = 86_400.0  # most seconds by which clocks may differ; a reading further in the future is ignored
 
@@ -158,8 +159,8 @@ def is_overdue(read_at: float, now: Now, longest: float) -> bool:
 
 
 def due_fraction(read_at: float, now: Now, longest: float) -> float:
-    """Return what fraction of the files last read at `read_at` is due: those whose own fraction, which their
-    path decides, is lower."""
+    """Return what fraction of the files last read at `read_at` is due. Due is a file whose own fraction,
+    which its path decides, is lower."""
     if is_overdue(read_at, now, longest):
         return 1.0
     return max(0.0, 2.0 * (now.latest - read_at) / longest - 1.0)

@@ -130,7 +130,7 @@ def _shown(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-UNKNOWN = "-"  # for an unknown figure
+UNKNOWN = "-"  # text for an unknown figure
 PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")  # units of bytes, each 1024 times the previous
 _PLURAL, _SINGULAR = re.compile(r"^((?:\w+ )?\w+)s\b"), r"\1"
 

@@ -18,7 +18,7 @@ MANIFEST = "manifest.parquet"
 MANIFEST_XXH = "manifest.xxh128"
 MANIFEST_SHA256 = "manifest.sha256"
 SEAL = "release.json"
-SIGNATURE = "release.json.sig"  # over the seal's bytes, if `target.sign_with` names a key
+SIGNATURE = "release.json.sig"  # signature over the seal's bytes, if `target.sign_with` names a key
 # a file in a run and its release, if the dataset keeps its source's empty folders
 EMPTY_FOLDERS = "empty-folders.json"
 CROISSANT = "croissant.json"  # description of a release, if the dataset has `describe` (`penstock.extras`)
@@ -29,8 +29,8 @@ UNDER_WAY = "under-way.json"
 # Names that `datasets` and `datasets.*.release` accept, matched in full.
 DATASET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-LISTING = "listing.parquet"  # in a run's folder
-STATED = "stated.parquet"  # in a run's folder
+LISTING = "listing.parquet"  # name of a file in a run's folder
+STATED = "stated.parquet"  # name of a file in a run's folder
 REPAIRS = "repairs"
 STATE = ".penstock"
 PROBE = ".penstock-probe"  # the probe's hidden folder, in a dataset's folder and in `releases`

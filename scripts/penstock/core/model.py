@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 # | -------------------------------- | --------------------------------------------------------------------- |
 # | `xxh3_128:<32 hex>`              | of a file's bytes, or of those of one part of a giant |
 # | `xxh3_128/<part bytes>:<32 hex>` | of a giant: XXH3 over the 16-byte digests of its parts, in order |
-# | `parts/<part bytes>:<32 hex>` | the same in a journal, of a file copied in parts that is not a giant of |
-# |                                  | the plan: verify reads it and makes its own digest |
+# | `parts/<part bytes>:<32 hex>` | in a journal: XXH3 over the digests of the parts of a file that is no |
+# |                                  | giant in the plan; verify reads the file and computes a plain digest |
 # | `sha256:<64 hex>` and others     | further digests of the whole file, if configured |
 # | `<grade> <checksum>`             | a `Proof` |
 #
@@ -174,7 +174,7 @@ class Entry(NamedTuple):
 
     path: str  # target path below `data/`, relative, normalised
     key: str
-    size: int  # of the whole object, also in a part's row
+    size: int  # size of the whole object, also in a part's row
     token: str
     modified_ns: int
     source: int = 0  # index into the dataset's sources
@@ -184,7 +184,7 @@ class Entry(NamedTuple):
     offset: int = 0
     length: int = 0  # bytes of this row: `size` for a whole object
     reuse: Reuse | None = None  # a file on the target that is this object, to be linked instead of copied
-    held_as: str = ""  # path of that file in its release, if a checksum identified it; "" if it is `path`
+    held_as: str = ""  # path of the reused file in its release, if a checksum identified it; or "" for `path`
     archived: str = ""
 
     def listed(self) -> Listed:
@@ -204,15 +204,15 @@ class Expected(NamedTuple):
     """A row that verify or audit reads back: which bytes of which file, and what they must be."""
 
     path: str
-    size: int  # of the whole file, also in a part's row
+    size: int  # size of the whole file, also in a part's row
     part: int = -1
     offset: int = 0
     length: int = 0
-    digest: str = ""  # digest of the row's bytes, from the journal or manifest; "" if it was not read
+    digest: str = ""  # digest of the row's bytes, from the journal or manifest; "" if not to be compared
     key: str = ""
     token: str = ""
     checksum: str = ""  # a checksum of the object that was not compared with the bytes yet, or ""
-    # The row was copied in parts, so `digest` hashes the parts' digests. Verify also computes the row's own.
+    # The row was copied in parts, so `digest` hashes the parts' digests. Verify also computes a plain digest.
     in_parts: bool = False
     # For rows copied in parts: `str(Proof)` of a source checksum over the whole file in order, or "". Copy
     # could not compute that checksum, so verify must compare it.
@@ -226,8 +226,8 @@ class RereadRow(NamedTuple):
     method: str
     mtime_ns: int
     ctime_ns: int
-    parts: bytes = b""  # as `Record.parts`
-    digests: str = ""  # further digests, as `str(Digest)`; for a row copied in parts its own comes first
+    parts: bytes = b""  # digests of a giant's parts, as in `Record.parts`
+    digests: str = ""  # further digests, as `str(Digest)`; of a row copied in parts, the plain one first
     proven: str = ""  # `str(Proof)` of the checksum that matched; "" if there was none to compare with
     inode: int = 0
 
@@ -238,7 +238,7 @@ class AuditedRow(NamedTuple):
     row: int
     method: str = ""
     why: str = ""  # how the row deviates; "" if it is as published
-    unread: bool = False  # its bytes are unknown: this account may not read it, or all retries failed
+    unread: bool = False  # whether its bytes are unknown: this account may not read it, or all retries failed
 
 
 class Surveyed(NamedTuple):
@@ -276,7 +276,7 @@ class Reuse(NamedTuple):
     # Modification time of the file on the target. None: not recorded, and the source's time applies. None for
     # a file identified by its checksum (`Entry.held_as`): the times differ, so the object is a separate file.
     mtime_ns: int | None = None
-    written_host: str = ""  # the host that wrote it; "": not known
+    written_host: str = ""  # the host that wrote the file; "": not known
     staging: str = ""  # the run whose staging holds it; "": the plan's base release
 
 
@@ -340,7 +340,7 @@ class Copied(NamedTuple):
 
     row: int  # index in its shard
     # `xxh3_128:<32 hex>` of the row's bytes (for a giant's part, of that part alone). For a row copied in
-    # parts: `parts/<part bytes>:<32 hex>`, xxh3_128 over their digests; verify computes the file's own.
+    # parts: `parts/<part bytes>:<32 hex>`, xxh3_128 over the parts' digests; verify makes the plain digest.
     digest: str
     source_grade: str  # one of `core.grades.SOURCE_GRADES`
     # `str(SourceChecksum)` of the checksum that matched, or "". A part's own CRC is `<algorithm>:part:<hex>`;
@@ -370,7 +370,7 @@ class PartLine(NamedTuple):
     # the temporary file (`engine.tasks`).
     number: int
     digest: str  # xxh3_128 of the part's bytes, in 32 hex digits
-    proof: str  # what `Sums.judge` keeps for a part, to be joined with that of the other parts; or ""
+    proof: str  # what `Sums.judge` keeps for a part, to be joined with the sums of the other parts; or ""
     stated: str  # the whole object's checksums that can be checked, separated by blanks
     token: str  # token of the version that was read
 
@@ -427,11 +427,11 @@ class Record(NamedTuple):
     written_host: str
     verified_host: str
     attempt: str  # the attempt of verify that read the file
-    mtime_ns: int  # as verify saw it: the closing walk compares
-    ctime_ns: int  # as verify saw it: the closing walk compares
+    mtime_ns: int  # modification time as verify saw it; the closing walk compares it
+    ctime_ns: int  # change time as verify saw it; the closing walk compares it
     parts: bytes = b""  # a giant's part digests, 16 bytes each; else empty
     digests: str = ""  # configured whole-file digests, `sha256:<hex>`, separated by blanks
-    inode: int = 0  # as verify saw it
+    inode: int = 0  # inode as verify saw it
     read_at: int = 0  # when its bytes were last read back, in seconds since the epoch; 0: not known
     # 1: not read back for this release, so storage grade, method, host and attempt are of its last reading
     carried: int = 0

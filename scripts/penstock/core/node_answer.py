@@ -35,7 +35,7 @@ class HeldCores(NamedTuple):
     cpus: Sequence[int]  # CPUs, as the kernel numbers them
     by: str  # readable origin of this knowledge: `weka local resources`
     net: Sequence[str] = ()  # names of its network devices, as far as known
-    sure: bool = True  # False: its processes may use these CPUs, but it may reserve fewer
+    sure: bool = True  # False if the container uses these CPUs, but may reserve fewer of them
 
 
 class FileValue(NamedTuple):
@@ -50,7 +50,7 @@ class NodeCores(NamedTuple):
     machine: Machine = Machine()
     weka: bool = False  # whether WEKA has a mount, a process or a configuration here
     held: Sequence[HeldCores] = ()  # () if none are known
-    # a mount's options give WEKA's client no core of its own (`num_cores=0` with `net=udp`)
+    # whether a mount's options give WEKA's client no core of its own (`num_cores=0` with `net=udp`)
     udp: bool = False
     isolate_cpusets: Sequence[FileValue] = ()
     constrain_cores: FileValue | None = None  # ConstrainCores of this node's cgroup.conf
@@ -77,7 +77,7 @@ class MountSeen(NamedTuple):
     """The file system of a folder, as a machine sees it (`fs.capabilities`)."""
 
     path: str
-    kind: str = ""  # its name in penstock's table of file systems; "" if not known, for the reason in `error`
+    kind: str = ""  # name in penstock's table of file systems; "" if not known, for the reason in `error`
     options: str = ""
     device: str = ""
     free_bytes: int = 0
@@ -103,7 +103,7 @@ class AclEntrySeen(NamedTuple):
 
     entry: str  # as in `permissions.acl`
     number: int | None = None  # number of that user or group there; None if the machine lacks the name
-    holder: str = ""  # name there of the number that it has on the submitting machine; "" if none
+    holder: str = ""  # name on this machine of the number that `entry` has on the submitting machine; or ""
 
 
 class AclsSeen(NamedTuple):

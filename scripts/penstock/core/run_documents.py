@@ -37,7 +37,7 @@ class RunInfo:
     # objects that list left out by policy: filtered, markers, links
     ignored: Mapping[str, int] = field(default_factory=dict)
     # Names that share a file with another name in the dataset: `files` is the number of such further names,
-    # `of` that of the shared files, and `bytes` what the copies need beyond the source. {} if there are none.
+    # `of` the number of shared files, `bytes` the extra space that the copies need. {} if there are none.
     hard_links: Mapping[str, int] = field(default_factory=dict)
     # the sources' URLs as the sources themselves state them, in the configuration's order; never a secret
     sources: Sequence[str] = ()
@@ -74,11 +74,11 @@ class PlanInfo:
     why: Sequence[str] = ()  # sentences on the number of shards and the expected time, with reasons
     taken: int = 0  # files taken over from other runs' stagings, whole or in part
     taken_bytes: int = 0
-    # those other runs, and the names of their stagings below `releases/`
+    # by other run: the name of its staging, below `releases/`, from which files are taken over
     stagings: Mapping[str, str] = field(default_factory=dict)
-    # Those runs, and the planned inode of `data` in each staging: another staging may get its name later.
+    # By other run: the planned inode of `data` in its staging, since another staging may get the name later.
     staging_inodes: Mapping[str, FileNumber] = field(default_factory=dict)
-    renamed: int = 0  # those of `unchanged` that `base` has under other names, identified by checksums
+    renamed: int = 0  # files among `unchanged` that `base` has under other names, identified by checksums
     renamed_bytes: int = 0
     way: str = "link"  # how files of `base` get into this release: `link`, `reflink` or `copy`
     # [run, path, size] of each giant that is moved here from such a staging before its parts are copied
@@ -132,8 +132,9 @@ LISTING_SEGMENT = Document(ListingSegment, "a segment of a listing")
 #
 # | answer      | means                                                                        |
 # |-------------|------------------------------------------------------------------------------|
-# | `yes`, `no` | the file system does it, or refuses it or does something else (`error`, `why`)|
-# | `value`     | how much of it: a number in the unit of `ABILITIES`                          |
+# | `yes`       | the file system has the ability                                              |
+# | `no`        | it refuses the call, or does something else (`error`, `why`)                 |
+# | `value`     | the ability's size: a number in the unit of `ABILITIES`                      |
 # | `error`     | the call failed by an errno that is no refusal: nothing is known             |
 # | `not tried` | it could not be tried, for the reason in `why`                               |
 
@@ -259,7 +260,7 @@ class Leg(NamedTuple):
     bytes: int
     seconds: float  # seconds of copying
     read_seconds: float  # seconds of reading back
-    # Kolmogorov-Smirnov distance of the copied files' sizes from those of all files but giants
+    # Kolmogorov-Smirnov distance of the copied files' sizes from the sizes of all files except giants
     distance: float
 
     @property

@@ -95,9 +95,9 @@ class SealedReadDelay(NamedTuple):
 class SealedEvidence(NamedTuple):
     """Files and bytes, grouped by how they were proven."""
 
-    source: Mapping[str, Amount]  # by source grade
-    storage: Mapping[str, Amount]  # by storage grade
-    methods: Mapping[str, Amount]  # grouped by how reading back bypassed the caches
+    source: Mapping[str, Amount]  # amounts by source grade
+    storage: Mapping[str, Amount]  # amounts by storage grade
+    methods: Mapping[str, Amount]  # amounts by how reading back bypassed the caches
     required_storage: str
     required_source: str
     # The earliest time at which any non-empty file was last read, in UTC, ISO 8601. "" if a file was never
@@ -167,9 +167,9 @@ class Seal(NamedTuple):
     unchanged: int
     permissions: SealedPermissions
     records: SealedRecords
-    manifests: Mapping[str, SealedManifest]  # by file name
+    manifests: Mapping[str, SealedManifest]  # the manifests by file name
     evidence: SealedEvidence
-    # those of `unchanged` that `base` has under other names, identified by checksums
+    # files among `unchanged` that `base` has under other names, identified by checksums
     renamed: Annotated[int, LEFT_OUT] = 0
     # set if the run followed a changing source: the release is then no snapshot of a single moment
     amended: Annotated[SealedAmendment | None, LEFT_OUT] = None
@@ -198,13 +198,13 @@ def _weakest(grade: str, amounts: Mapping[str, Amount]) -> Json:
 # row of the manifest, and the seal contains the tree's root.
 #
 # The tree is that of RFC 9162, section 2.1: a leaf is SHA-256(0x00 + record), a node SHA-256(0x01 + left +
-# right). The left side of a node has the largest power of two of leaves below the node's own number. So some
-# twenty hashes, without the manifest, prove that a published file belongs to a sealed release.
+# right). The number of leaves on a node's left side is the largest power of two below the node's number of
+# leaves. So some twenty hashes, without the manifest, prove that a file belongs to a sealed release.
 
 # Fields in a record's canonical bytes, in order. Times and attempts on the target are left out, because they
 # are facts about a file system, not about the data.
 SEALED_FIELDS = sealed_fields(ALWAYS)
-# These fields for a release with carried-over files: also which files those are, and when each was read back.
+# Such fields for a release with carried-over files. They also state which files, and when each was read back.
 CARRYING_FIELDS = sealed_fields(CARRYING)
 
 

@@ -169,8 +169,8 @@ class AuditResult(TypedDict):
     all_findings: str  # path of the file with all findings
     skipped: Mapping[str, SkippedJson]  # files not opened, by `offline` and `tiered`
     all_skipped: str  # path of the file that lists all skipped files; "" if nothing was skipped
-    grade: str  # as from `core.grades.audit_grade`
-    files: int  # files read; `bytes` likewise
+    grade: str  # the audit's grade, from `core.grades.audit_grade`
+    files: int  # files read, which have `bytes`
     of_files: int
     rows: int
     resumed: int
@@ -181,7 +181,7 @@ class AuditResult(TypedDict):
     owner: bool  # whether this account stages the dataset: the gate ignores other accounts' audits
     promise: str
     began: str  # UTC, ISO 8601
-    moved_bytes: int  # those of `bytes` that this command read, in `seconds`
+    moved_bytes: int  # the part of `bytes` that this command read, in `seconds`
     seconds: float
     # files read because their modification time differs, if the audit compared these times
     touched: NotRequired[int]
@@ -207,10 +207,10 @@ class AdoptionResult(TypedDict):
     adoption: str  # the comparison's id
     status: str  # SAME, DIFFERS, or PARTLY if there is no difference but not all bytes could be compared
     same: Sequence[SameJson]
-    counts: Mapping[str, AmountJson]  # by kind of difference, including kinds that are only reported
+    counts: Mapping[str, AmountJson]  # amounts by kind of difference, including kinds that are only reported
     differences: Sequence[Difference]  # the first thousand
     all_differences: str  # path of the file with all differences
-    files: int  # files in the listing; `bytes` likewise
+    files: int  # files in the listing, which have `bytes`
     bytes: int
     scanned: int
     ignored: Mapping[str, int]
@@ -252,7 +252,7 @@ class MendResult(TypedDict):
     path: str
     status: str  # `WHOLE`, or `REPAIRED`
     files: int  # files whose names, sizes and modification times were compared
-    read: int  # those of `files` that were read past the caches
+    read: int  # number of these files that were read past the caches
     read_bytes: int
     touched: int  # files read because their modification time is not the published one
     promise: str  # what this quick check can miss, in words
@@ -285,7 +285,7 @@ class RepairResult(TypedDict):
 class RollbackResult(TypedDict):
     dataset: str
     release: str  # the release that `current` leads to now
-    left: str  # the release that it led to before; "" if it was `release`
+    left: str  # the release that `current` led to before; "" if it was `release`
     finished: bool  # whether the call only finished an interrupted rollback
     path: str
 
@@ -296,7 +296,7 @@ class CollectedRelease(TypedDict):
     release: str
     removed: bool
     held_by: Sequence[str]  # reasons to keep it; each begins with the rule, the pin or the run
-    files: int  # as in its seal; `bytes` likewise
+    files: int  # number of files according to its seal, which also has `bytes`
     bytes: int
 
 
@@ -314,7 +314,7 @@ class Frees(NamedTuple):
     bytes: int
     inodes: int
     shared_bytes: int  # bytes of files that keep other names
-    # bytes by user name, or by number if there is no name; `groups` likewise, `projects` by number
+    # bytes by user name, or by number if there is no name; `groups` is by group, `projects` by number
     users: Mapping[str, int]
     groups: Mapping[str, int]
     projects: Mapping[str, int]
@@ -440,6 +440,7 @@ class Preview(TypedDict, total=False):
     would: str
     takes: str
     problem: str
+    exit: int  # exit status of a run that meets the problem
 
 
 class DryRunResult(TypedDict):

@@ -35,8 +35,8 @@ _OBJECT, _LIST, _VALUE = 240, 96, 64
 
 
 def bounded_loads(content: bytes) -> Any:
-    """Parse the JSON. Raises ValueError for values that RFC 8259 excludes, such as NaN. So do too much memory
-    (`MOST_VALUES`), too deep nesting, and too many digits in a number."""
+    """Parse the JSON. Raises ValueError for values that RFC 8259 excludes (such as NaN). It is also raised
+    for too much memory (`MOST_VALUES`), too deep nesting, and too many digits in a number."""
     check_bounds(content)
     try:
         return _DECODER.decode(content.decode("utf-8", "surrogatepass"))
@@ -81,7 +81,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refused)
 # |----------------------------|------------------------------------------------------------------------|
 # | `Annotated[str, "from"]`   | is called `from` in JSON                                               |
 # | `Annotated[..., LEFT_OUT]` | is not written where it has its default                                |
-# | `Annotated[..., INLINE]`   | is a document, whose fields stand beside those of the one around it    |
+# | `Annotated[..., INLINE]`   | is a document whose fields are beside those of the enclosing document  |
 # | `FileNumber`               | is an inode or device number: up to 64 bits, without a sign            |
 # | `Annotated[..., function]` | is a value for which this function raises no ValueError                |
 # | `Mapping[int, ...]`        | has keys that are numbers written as text                              |
@@ -220,7 +220,7 @@ class _Field(NamedTuple):
     name: str
     key: str  # the field's name in JSON
     reader: ValueReader
-    needed: bool  # the field has no default
+    needed: bool  # whether the field has no default
     may_be_none: bool
     default: object
     left_out: bool

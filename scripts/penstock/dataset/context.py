@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Seconds between checks of a wait. Its first message comes once it has lasted half of this: within a minute.
+# Seconds between checks of a wait. A wait that has lasted half of this is reported: within a minute.
 WORD = 25.0
 
 

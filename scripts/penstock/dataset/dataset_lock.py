@@ -10,11 +10,12 @@ rules:
 | dead                            | not asked        | not awaited              | taken over at once   |
 | alive                           | not asked        | not awaited              | LockedError          |
 | unknown                         | alive (False)    | not awaited              | LockedError          |
-| unknown                         | ended (True)     | it moved                 | LockedError          |
+| unknown                         | ended (True)     | no: it changed           | LockedError          |
 | unknown                         | ended (True)     | for `SHORT`              | taken over           |
-| unknown                         | unknown (None),  | it moved                 | LockedError          |
+| unknown                         | unknown (None),  | no: it changed           | LockedError          |
 |                                 | or another's job |                          |                      |
-| unknown                         | the same         | for `PATIENCE`           | taken over           |
+| unknown                         | unknown (None),  | for `PATIENCE`           | taken over           |
+|                                 | or another's job |                          |                      |
 
 The heartbeat counts even if SLURM reports the job as ended: if only its slurmd died, the job still writes.
 Only jobs of this cluster are queried, since job numbers repeat. Waits use the monotonic clock, without the
@@ -160,8 +161,8 @@ class DatasetLock:
             except OSError as error:
                 raise storage_error(error, "cannot read the dataset's lock", str(self._path)) from None
             if not last:
-                # A process may have removed this lock by mistake, meaning an older lock. It restores it at
-                # once.
+                # Another process may have removed this lock by mistake, in place of an older lock. It then
+                # restores this lock at once.
                 self._ended.wait(0.2)
         state = self._look()
         holder = holders.parse(state.content) if state else None

@@ -131,7 +131,7 @@ class Judgement:
     """The facts known about a release, and the first error that forbids reading it."""
 
     layout: DatasetLayout
-    release: str = ""  # "" if `current` names none
+    release: str = ""  # "" if `current` names no release
     error: PenstockError | None = None  # the error that `gate` and `path` raise; None: readable
     stored: seals.Stored | None = None  # the seal and its digest if readable, even with an error
     verdict: Verdict | None = None  # the result of its owner's audits

@@ -75,8 +75,8 @@ def intervals(layout: DatasetLayout) -> Intervals:
 @contextlib.contextmanager
 def moving(layout: DatasetLayout, release: str) -> Iterator[Recorder]:
     """Yield a recorder. The body calls it with each ctime (nanoseconds) that it moves on files that releases
-    share. `release`: the release into which these are linked or from which they are removed. It needs no
-    lock, since it writes its own file. If that fails, no interval is recorded and no error raised."""
+    share. `release`: the release into which these are linked or from which they are removed. The recorder
+    needs no lock, since it writes its own file. If that fails, nothing is recorded, and nothing raised."""
     moved = Recorder(layout.intervals, moves_of(layout, release))
     try:
         yield moved

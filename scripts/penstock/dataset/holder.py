@@ -24,7 +24,7 @@ from penstock.host.proc import process_stat
 # |---------------------------------|------------------------|-----------------------------------------------|
 # | this host, this boot, this      | gone, a zombie, or its | dead: taken over at once                      |
 # | PID namespace                   | number is another's    |                                               |
-# | the same                        | running                | alive                                         |
+# | this host, boot and namespace   | running                | alive                                         |
 # | anywhere else                   | not visible            | unknown: scheduler and heartbeat decide       |
 
 
@@ -33,7 +33,7 @@ class Holder:
     """The content of a lock file."""
 
     run: str  # the run's id, or ""
-    command: str  # the step or command that holds it
+    command: str  # the step or command that holds the lock
     user: str
     host: str
     boot: str
@@ -43,7 +43,7 @@ class Holder:
     job: str  # the job's number; "" if the process is not proven to be in one (`JobEnvironment.proven`)
     restart: str  # number of the job's restarts, in decimal
     nonce: str  # random digits that distinguish two locks of one process
-    since: str  # time in UTC, ISO 8601
+    since: str  # time since which the lock is held: UTC, ISO 8601
     cluster: str  # the job's cluster: several clusters on one file system may use the same job numbers
 
     def to_json(self) -> bytes:

@@ -65,7 +65,7 @@ def state_beside(layout: DatasetLayout, what: str) -> DatasetLayout:
     return own
 
 
-# How the last unsuccessful command on a dataset ended, and when one last succeeded.
+# How the last unsuccessful command on a dataset ended, and when a command last succeeded.
 #
 #     <state>/ended.json       `core.dataset_documents.LastEnd`, in SIZE bytes
 #     <state>/.ended.room      the same file while no failure is noted: it keeps room for the next note, since
@@ -77,7 +77,7 @@ def state_beside(layout: DatasetLayout, what: str) -> DatasetLayout:
 #     <state>/succeeded        empty; touched when a run publishes, or finds its release unchanged, and the
 #                              gate is open
 #
-# A step that begins renames the note back. So if it is killed, no older reason is shown for it. Errors while
+# A step that begins renames the note back. So a killed step shows no older reason. Errors while
 # writing notes are ignored.
 
 SIZE = 4096  # bytes of the note, padded with blanks: one block on most file systems

@@ -18,12 +18,12 @@ The folder is sticky, and writable for those who may read the release
 
 If a reader pins while a removal begins, at least one of them notices the other:
 
-    the reader                                       the removal, under the dataset's lock R1  writes its pin,
-    durably                      G1  writes a mark for the release, durably R2  looks for a mark, and for the
-    release        G2  waits twice the time T for which a client
-                                                         of this file system may show an older state
-                                                     G3  reads the pins; if one stands, it stops G4  renames
-                                                     the release
+    the reader                                  the removal, under the dataset's lock
+    R1  writes its pin, durably                 G1  writes a mark for the release, durably
+    R2  looks for a mark, and for the release   G2  waits twice the time T for which a client of this
+                                                    file system may show an older state
+                                                G3  reads the pins; if one stands, it stops
+                                                G4  renames the release
 
 A reader that sees a mark, or no release, withdraws its pin and starts again with the release that `current`
 names by then.
@@ -83,8 +83,8 @@ class ReleasePin(NamedTuple):
     """A pin file and its content."""
 
     name: str
-    uid: int  # its maker, from the file's owner
-    made: float  # its last change: seconds since the epoch by the file system's clock
+    uid: int  # the account that made the pin: the file's owner
+    made: float  # time of its last change, in seconds since the epoch by the file system's clock
     said: PinFile
     newer: int = 0  # the format of a newer version's pin: only its release and age are known
 
@@ -93,7 +93,7 @@ class ReleasePin(NamedTuple):
         return self.said.release
 
     def words(self) -> str:
-        """Describe it: `pin 1000-...: alice, job 17 of cluster x, since 2026-11-23T18:00:00Z`."""
+        """Describe the pin: `pin 1000-...: alice, job 17 of cluster x, since 2026-11-23T18:00:00Z`."""
         said = self.said
         if self.newer:
             reader = f"of a newer penstock (format {self.newer})"

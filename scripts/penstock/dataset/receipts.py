@@ -41,8 +41,8 @@ POINTS = 240  # most samples kept of one element; when there are more, every sec
 
 class Reporter:
     """Writes the progress file, at most every `every` seconds, and keeps samples over time. The engine calls
-    it with totals: files, bytes, failed files. The reporter calls `beat` about once per `HEARTBEAT`; it must
-    not raise."""
+    it with totals: files, bytes, failed files. The reporter calls `beat`, which must not raise, about once
+    per `HEARTBEAT`."""
 
     def __init__(self, path: Path, *, every: float = 0.5, beat: Callable[[], None] | None = None) -> None:
         self._path, self._every, self._beat = path, every, beat
@@ -192,7 +192,7 @@ def _read(path: Path) -> dict[str, object] | None:
 # | verify/N         | it names this run, shard N, the attempt of copy/N; the records are those it wrote |
 # | publish          | the release exists, sealed by this run                                            |
 # | audit/N, adopt/N | it names this job and the plan's shard N                                          |
-# | repair/N         | as audit/N, and its file of repaired files is the file that it wrote              |
+# | repair/N         | it names this job and the plan's shard N; its file of repaired files is unchanged |
 
 T = TypeVar("T")
 
@@ -204,7 +204,7 @@ def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
 
 
 def step(run: RunLayout, name: str) -> StepReceipt | None:
-    """Return the receipt of a whole step. Otherwise as `element`."""
+    """Return the receipt of a whole step, with the results and errors of `element`."""
     receipt: StepReceipt | None = documents.find_whole(RECEIPTS[name], run.receipt(name))
     return receipt
 
@@ -441,8 +441,8 @@ def keep(
     claims: Mapping[int, int] = NOTHING,
 ) -> None:
     """Write a step's receipt durably and complete `receipt` in place. Raises as `write_step`. `started` and
-    `seconds` also cover earlier calls of the step, `moved_bytes` and `moved_seconds` only this one (`done` is
-    `bytes_before` its start). The file keeps the figures of the last call that moved anything."""
+    `seconds` also cover earlier calls of the step, `moved_bytes` and `moved_seconds` only this call (`done`
+    is `bytes_before` at its start). The file keeps the figures of the last call that moved anything."""
     before = step(run.folder, receipt["step"])
     seconds = receipt["ended"] - receipt["started"]
     if elements:

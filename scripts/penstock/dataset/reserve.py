@@ -1,12 +1,12 @@
 """Reserves space for a full file system or quota: files that can be removed to make room for small writes.
 
 A removal writes before it frees space: a lock, a mark, a line of the history. A pin is a write, too. On a
-full file system neither could start. So reserve files are removed to make room for them, and made again
-later.
+full file system neither removals nor pins could start. So reserve files are removed to make room for these,
+and made again later.
 
 | folder                  | who removes its files               | once it is empty                       |
 |-------------------------|-------------------------------------|----------------------------------------|
-| `.penstock/reserve/`    | gc, remove                          | they use the dataset's reserve         |
+| `.penstock/reserve/`    | gc, remove                          | the dataset's reserve is used instead  |
 | `<dataset>/.reserve/`   | pins: a file each; rollback, audit, | NoSpaceError; a job starts without its |
 |                         | repair: all files except KEPT       | pin, with a warning                    |
 
@@ -91,8 +91,8 @@ def _is_whole(status: os.stat_result, size: int) -> bool:
 
 
 def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:
-    """Remove up to `most` files of a reserve (None: all), leaving `keep`. Return whether any was removed, so
-    False for an account that may not. Raises no OSError."""
+    """Remove up to `most` files of a reserve (None: all), leaving `keep`. Return whether any was removed. An
+    account that may not remove them gets False. Raises no OSError."""
     removed = 0
     with contextlib.suppress(OSError):
         with os.scandir(folder) as entries:

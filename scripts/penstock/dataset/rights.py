@@ -37,7 +37,7 @@ class Needs(NamedTuple):
     """The right that a command needs."""
 
     right: str
-    # the right that it needs if an option is given, by the parser's name of the option
+    # the right that the command needs if an option is given, by the parser's name of the option
     options: Mapping[str, str] = MappingProxyType({})
 
 

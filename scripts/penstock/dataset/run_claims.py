@@ -68,7 +68,7 @@ def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: s
     lock was taken. `controller` is the workflow's process, as in `Context`. Raises LockedError if another run
     was faster, and the errors of `errno_map.storage_error`."""
     try:
-        # The number exceeds the history's too, so numbers rise even if somebody removed the claims by hand.
+        # The number also exceeds all in the history, so numbers rise even if somebody removed the claims.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
         claim = ClaimFile(run, number, asdict(holders.this_process(run, "list")), controller)
         text = (

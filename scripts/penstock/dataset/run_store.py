@@ -66,8 +66,8 @@ def before(layout: DatasetLayout, release: str, existing: Container[str]) -> str
     | history                                     | of    | before it |
     |---------------------------------------------|-------|-----------|
     | A, B and C were published                   | C     | B         |
-    | the same, then `current` was led back to B  | B     | A         |
-    | led back to A, then D was published         | D     | A         |
+    | A, B, C published; `current` led back to B  | B     | A         |
+    | `current` led back to A; then D published   | D     | A         |
     | A, B and C were published, B was removed    | C     | A         |
     """
     moved = moves(layout)
@@ -102,8 +102,8 @@ def settled(run: Run) -> bool:
     | to a release    | none                             | no                 | no: stopped before `current` |
     | to a release    | publish of this run              | any                | yes, even if a person moved  |
     |                 |                                  |                    | it by hand since             |
-    | to a release    | the same, and rollbacks since    | any                | yes: nobody's rollback is    |
-    |                 |                                  |                    | undone by a plain rerun      |
+    | to a release    | publish of this run, and then    | any                | yes: nobody's rollback is    |
+    |                 | rollbacks                        |                    | undone by a plain rerun      |
     | to a release    | rollbacks alone (lines are lost),| any                | yes                          |
     |                 | the last from this release       |                    |                              |
     | to a release    | any other: the source has this   | any                | no                           |

@@ -239,7 +239,7 @@ def find(layout: DatasetLayout, path: Path | None = None, now: float | None = No
 
 def living_below(layout: DatasetLayout) -> Iterator[StagingNotice]:
     """Yield the living notices of all datasets and accounts below the root, by dataset. Raises nothing.
-    Submitted ones are left out: they write nothing yet."""
+    Those of submitted controllers are left out: they write nothing yet."""
     names: list[str] = []
     with contextlib.suppress(OSError):
         names += sorted(filter(DATASET_NAME.fullmatch, os.listdir(layout.root)))

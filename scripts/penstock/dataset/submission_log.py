@@ -119,7 +119,7 @@ class ArrayBook:
         return list(arrays.values())
 
     def began(self, step: str) -> float:
-        """Return when the step's first array was noted; inf: never. Raises as `open`."""
+        """Return when the step's first array was noted; infinity if none was. Raises as `open`."""
         return min((line.at for line in self._lines() if line.intent and line.step == step), default=math.inf)
 
     def line(self, name: str) -> ArrayLine | None:

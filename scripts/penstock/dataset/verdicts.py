@@ -208,7 +208,7 @@ def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
 def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
     """Return a moment since which every byte of the release was read back and compared; None if never. A
     single audit, audits of all slices (fractions read in turn), or the check before publication may have done
-    so; the latest counts. Its date is that of the file read first."""
+    so. The latest of these counts, with the date of the file that it read first."""
     moments: list[datetime] = []
     if seal.evidence.oldest_read:
         moments.append(_time(seal.evidence.oldest_read))

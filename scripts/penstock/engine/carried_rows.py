@@ -1,7 +1,7 @@
-"""Decides which linked rows of a shard are carried over. Such rows are not read back, since verify or an
-audit read them recently.
+"""Decides which linked rows of a shard (files that the release shares with an earlier one) are carried over.
+Carried rows are not read back, since verify or an audit read them recently.
 
-The file must still be the inode that was read. No file of the data is opened. The first line that applies:
+The file must still be the inode that was read. No data file is opened. The first line that applies decides:
 
 | the linked row's file                                                    | result       |
 |--------------------------------------------------------------------------|--------------|
@@ -54,8 +54,8 @@ class LastReading(NamedTuple):
     method: str
     verified_host: str
     attempt: str
-    read_at: int  # seconds since the epoch; 0: unknown
-    digests: str  # digests besides the digest compared, separated by blanks
+    read_at: int  # time of that reading, in seconds since the epoch; 0 if unknown
+    digests: str  # further digests besides the compared digest, separated by blanks
 
 
 # the columns needed from the manifest of the linked release
@@ -67,11 +67,11 @@ class CarriedRows:
     """The carried rows of a shard, by number, with last readings and file times, in packed columns."""
 
     def __init__(self, rows: int) -> None:
-        # for each row 1 + the index in `_readings`; 0: not carried over
+        # for each carried row, 1 + the index of its last reading in `_readings`; 0 for other rows
         self._then = array("I", bytes(4 * rows))
         self._readings: list[tuple[Any, ...]] = []
         self._places: dict[tuple[Any, ...], int] = {}
-        # for each carried row the file's current times, in ns, and its inode; 0 for other rows
+        # the current times (in ns) and the inode of each carried row's file; 0 for other rows
         self.times: dict[str, array[int]] = {
             name: array(code, bytes(8 * rows))
             for name, code in (("mtime_ns", "q"), ("ctime_ns", "q"), ("inode", "Q"))
@@ -168,7 +168,7 @@ def _is_soon(size: int, _: int, ctime_ns: int, __: int, shared: int, *reading: A
 
 
 class _Tree:
-    """The files of the staging. Their stats are read in the order of their paths."""
+    """The files of the staging, whose stats are read in the order of the paths."""
 
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
@@ -189,7 +189,7 @@ class Dues:
     """Decides which files are due to be read again.
 
     The longer ago the last reading, the larger the fraction of files that are due. A hash of the path decides
-    which files belong to it. After `longest` seconds every file is due.
+    which files are in that fraction. After `longest` seconds every file is due.
     """
 
     def __init__(self, longest: float, now: Now) -> None:

@@ -1,9 +1,9 @@
 """Copies objects that changed since the listing, in further rounds (`datasets.*.changed: follow`).
 
 A round ends when all its rows are done, or failed because they changed. Each changed object is then listed
-again by its key. If it exists, it is copied in the next round, pinned to the version just listed. If not, its
-file is removed from staging. The journal records both before the rows themselves. So a file always consists
-of one version, and the journal says which.
+again by its key. If the object exists, it is copied in the next round, pinned to the version just listed. If
+it is gone, its file is removed from staging. The journal records the pins and removals before the next round
+begins. So a file always consists of one version, and the journal says which version.
 
 A row that changes in `engine.attempts` rounds fails with an error that names it. More changes than
 `FollowLimit` end the shard.
@@ -61,7 +61,7 @@ class Following:
         """Keep failed rows whose object changed for the next round, and return the other failures."""
         others = []
         for failed in failures:
-            # An object that contradicts its checksum file may be newer than that file was.
+            # An object that contradicts its checksum file may be newer than the checksum file.
             if failed.failure.exit_code == SourceChangedError.exit_code or (
                 self._task.stated and failed.failure.contradicts
             ):
@@ -94,7 +94,7 @@ class Following:
         wanted = []
         for row, failed in waiting.items():
             if entries[row].part >= 0:
-                # Other elements copy the giant's other parts. So a further round of elements copies it whole.
+                # Other elements copy the giant's other parts. So a further round of elements copies it all.
                 self._outcome.split.append(row)
                 fail([failed])
             elif self._rounds.get(row, 0) >= self._task.engine.attempts:

@@ -6,16 +6,16 @@ are checked for a whole object `W`, and for a part `P` of a giant:
 
     checksum                                         W                  P
     full, any algorithm                              the cheapest       -
-    full, crc64nvme crc32c crc32                     as above           the part's CRC is kept, to be combined
+    full, crc64nvme crc32c crc32                     the cheapest       the part's CRC is kept, to be combined
     full, from the listing or a checksum file        always             -
     composite whose parts' size is known             if none is full    if no CRC can be kept: sums of the
                                                                         pieces between the source's cuts
     part, from an answer of the source               -                  the cheapest
     part, from the row itself (a repair)             -                  only this checksum
 
-A contradicted checksum raises IntegrityError. The sums kept of a giant's parts prove it together (`combine`,
-`compose`, `judge_giant`), whichever attempt copied the parts. The source's cuts are the ends of its own
-parts. CRCs of pieces can be joined wherever these cuts lie, other sums only if the giant's parts end at cuts.
+A contradicted checksum raises IntegrityError. The sums kept of a giant's parts together prove the giant
+(`combine`, `compose`, `judge_giant`), whichever attempts copied these. The source's cuts are the ends of its
+parts. CRCs of pieces can always be joined. Other sums can be joined only if the giant's parts end at cuts.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry
 
-# algorithms, the cheapest first; among equally cheap ones, the longest first
+# algorithms, the cheapest first; of equally cheap algorithms, the one with the longest sum first
 RANK = ("crc64nvme", "crc32c", "xxh3_128", "xxh64", "crc32", "sha256", "sha1", "sha512", "md5")
 SLOW = frozenset({"sha256", "sha1", "sha512", "md5"})  # slower than all other work on the bytes together
-# Hex digits of a sum, for each algorithm whose sums of parts can be combined to the sum of the whole.
+# number of hex digits of each algorithm whose sums of parts can be combined into the sum of the whole
 COMBINABLE = {"crc64nvme": 16, "crc32c": 8, "crc32": 8}
 
 
@@ -201,7 +201,7 @@ def contradicted(where: str, checksum: SourceChecksum, read: str, token: str = "
 
 
 def _doubt(checksum: SourceChecksum, token: str) -> str:
-    """Return a hint for a checksum that is only an etag, since not every store's etags are MD5s, else ""."""
+    """Return a hint if the checksum is only an etag (not every store's etags are MD5s), or else ""."""
     if not is_etag(checksum, token):
         return ""
     return " (it is the etag; if this store's etags are no MD5, set `verify.source_checksum: stated`)"
@@ -279,7 +279,7 @@ class Sums:
         # all checksums that the source states of the object
         self.stated: tuple[SourceChecksum, ...] = (*checksums, *listed(entry))
         self._must: list[SourceChecksum] = []
-        self._kept: SourceChecksum | None = None  # the sum that a part keeps to be joined, without its value
+        self._kept: SourceChecksum | None = None  # sum that a part keeps to be joined; its value is ""
         self._sums: dict[SourceChecksum, Sum] = {}
         if entry.part < 0:
             self._plan_whole(entry)
@@ -363,7 +363,7 @@ def judge_at_once(
 ) -> tuple[str, str] | None:
     """Judge a whole object whose bytes are in memory by the cheapest algorithm in `RANK`.
 
-    Returns None if the first checksum stated has another algorithm, or differs. `Sums` then decides.
+    Returns None if the first stated checksum has another algorithm, or another value. `Sums` then decides.
     """
     if entry.checksum or not checksums:
         return None
@@ -378,7 +378,7 @@ def judge_at_once(
 
 
 def _joins(checksum: SourceChecksum, entry: Stated) -> bool:
-    """Return whether the sums kept of a giant's parts can be joined, which is the same for all its parts."""
+    """Return whether the sums kept of a giant's parts can be joined. All its parts give the same answer."""
     part = entry.offset // entry.part if entry.part else entry.length
     return checksum.algorithm in COMBINABLE or part % checksum.part_bytes == 0
 
@@ -392,7 +392,7 @@ def grade_of(checksum: SourceChecksum, token: str) -> str:
 
 
 def combine(parts: Iterable[tuple[str, int]]) -> SourceChecksum | None:
-    """Combine the proofs (`<algorithm>:part:<hex>`) and lengths of all parts, in order, to a full checksum.
+    """Combine the proofs (`<algorithm>:part:<hex>`) and lengths of all parts, in order, into a full checksum.
 
     Returns None if a part has no CRC, or the algorithms differ.
     """

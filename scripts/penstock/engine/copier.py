@@ -1,4 +1,4 @@
-"""A stream that copies rows: it reads, hashes, checks and writes them in one pass.
+"""A stream (a worker's thread) that copies rows: it reads, hashes, checks and writes them in one pass.
 
 A small object is read whole and checked before anything is written to the target. A large object is written
 block by block into a temporary file, which is renamed only after every check passed. `do` returns the row's
@@ -41,8 +41,8 @@ _hash = xxhash.xxh3_128_hexdigest
 class Copier(Stream):
     """Copies rows with its own readers and writer, for one thread.
 
-    - `base`: `data` of the release whose unchanged files are reused. `way` (`link`, `reflink` or `copy`) says
-      how.
+    - `base`: the `data` folder of the release whose unchanged files are reused. `way` (`link`, `reflink` or
+      `copy`) says how they are reused.
     - `stagings`: other runs' staging trees, by run, from which files are moved.
     - `policy`: the setting `verify.source_checksum`. With `require`, a row that no checksum can prove fails
       before a byte of it is written. `checksums.admitted` explains the other policies.
@@ -73,8 +73,8 @@ class Copier(Stream):
         self.sources, self.writer, self.base, self.stagings = sources, writer, base, stagings
         self.way = way
         self.policy, self.require, self.later = policy, policy == "require", later
-        # Sizes of the uploaded parts, by source, key and token, of objects that must be read again since
-        # other sizes were assumed.
+        # Sizes of the uploaded parts of objects that must be read again, since other sizes were assumed. An
+        # object is named by its source, key and token.
         self._sizes: dict[tuple[int, str, str], Sequence[int]] = {}
         self.pump = Pump(self, writer.alive)
         self.parts = PartCopier(self)
@@ -150,12 +150,12 @@ class Copier(Stream):
             if way != "link":
                 done = self.copy_here(self.base, entry, None if own else mtime, way)
                 if way == "copy":
-                    reuse = reuse._replace(written_host="")  # this node, whose name is not known here
+                    reuse = reuse._replace(written_host="")  # this node wrote it; its name is not known here
             if not done:
                 return ""
             self.linked += 1
         elif entry.part >= 0:
-            # `run.target_findings` moved its file here before any element began.
+            # `run.target_findings` moved the giant's file here before any element (process of the job) began.
             if not self.writer.holds(path, entry.size, None):
                 return ""
             self.taken += 1
@@ -170,7 +170,7 @@ class Copier(Stream):
         return reused_line(row, reuse, touched=not reuse.staging)
 
     def copy_here(self, base: Path, entry: Entry, mtime_ns: int | None, way: str) -> bool:
-        """Make a new file in staging from the release's file. With `reflink` the two share blocks, with
+        """Make a new file in staging from the release's file. With `reflink` the two files share blocks, with
         `copy` the bytes are copied.
 
         Returns False, and makes no file, if blocks cannot be shared, or the release's file has another size,

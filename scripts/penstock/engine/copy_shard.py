@@ -41,9 +41,9 @@ def copy_shard(
 ) -> Outcome:
     """Copy the rows that the journals do not have yet. The outcome's `failures` lists the rows that failed.
 
-    `ops` returns the metadata operations a second that the workers may make on the target, and is called
-    several times a second; None: any number. `share` limits what they read from the source; None: only
-    `engine.limit` does.
+    `ops` returns the metadata operations a second that the workers may make on the target (None: any number).
+    It is called several times a second. `share` limits the bytes that the workers read from the source. If it
+    is None, only `engine.limit` limits them.
 
     Raises NoSpaceError as soon as the target is full, and InterruptedRunError after a tidy stop. Raises
     FailedError if the error concerns more than a row (fenced, a failed barrier, dying workers). The rows
@@ -116,7 +116,7 @@ class _Attempt:
         return linked
 
     def _start(self, left: RowsLeft, work: CopyWork, storage: StorageFacts, before: int) -> None:
-        """Set up the number of workers that suits the rows left. `before` counts the bytes linked before."""
+        """Set up the number of workers that suits the rows left. `before` is the number of linked bytes."""
         task, run, share = self._task, self._run, self._share
         units = self._multipart.units(left.rows, left.bytes)
         large = units > left.rows
@@ -169,7 +169,7 @@ class _Attempt:
             return batches(left.groups(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
 
         def record(line: bytes, size: int, then: Callable[[], None]) -> None:
-            """Record a mark. Its stream continues at once if few enough bytes would be lost."""
+            """Record a mark. The stream that sent it continues at once if few enough bytes are at risk."""
             spare = is_spare(keeper.waiting + size, run.pool.streams)
             keeper.add(line, size, None if spare else then)
             if spare:

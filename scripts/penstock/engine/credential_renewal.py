@@ -1,7 +1,7 @@
 """Resolves and renews the secrets of a dataset's sources, for all workers of a shard.
 
-Resolving may run a helper program or a request to a server. The first time the caller waits for it; later it
-runs in a thread. Secrets are never written to disk.
+Resolving may run a helper program or send a request to a server. The caller waits for the first resolution.
+Later ones run in a thread. Secrets are never written to disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RENEW_BEFORE = 300.0  # seconds before their end at which temporary credentials are renewed
+RENEW_BEFORE = 300.0  # seconds between the renewal of temporary credentials and their end
 RENEW_PAUSE = 15.0  # seconds between two attempts to renew
 # Seconds of continued refusals after which credentials count as ended. A running attempt to renew is still
 # awaited, as it has its own time limit (`sources.s3.session_keys`).
@@ -66,7 +66,7 @@ class Credentials:
         self._tried = time.monotonic()
         self.current = self._resolve()
         self._attempt: _Attempt | None = None
-        self._lacking: PenstockError | None = None  # why the last attempt to renew failed
+        self._lacking: PenstockError | None = None  # the error of the last attempt to renew, if it failed
         self._since = self._last = float("-inf")  # times of the first and last of the current refusals
 
     def _resolve(self) -> list[Any]:

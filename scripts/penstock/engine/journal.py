@@ -1,5 +1,5 @@
-"""A shard's journal, which records the rows that are copied and durable. The next attempt (a start of an
-element) replays it into `CopiedRows`, packed columns in memory, and copies only the other rows.
+"""A shard's journal, which records the rows (files, or parts of giants) that are copied and durable. The
+next attempt replays it into `CopiedRows`, packed columns in memory, and copies only the other rows.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class CopiedRows(Mapping[int, Copied]):
         """Set the row's record, which replaces any earlier record of the row."""
         row = record.row
         if row >= len(self._kinds):
-            # Grow by half, since rows arrive in any order.
+            # Grow the columns by half, since rows arrive in any order.
             more = max(row + 1, 3 * len(self._kinds) // 2) - len(self._kinds)
             self._kinds += bytes(more)
             self._digests += bytes(more * DIGEST_BYTES)
@@ -135,7 +135,7 @@ class CopiedRows(Mapping[int, Copied]):
     def columns(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, list[Any]]:
         """Return these fields as lists in the order of `rows`, which must all have records.
 
-        It costs a fraction of a `Copied` for each row. `names` come from `digest`, `source_proof`, `_ALIKE`.
+        A `Copied` for each row would cost far more. `names` come from `digest`, `source_proof`, `_ALIKE`.
         """
         if self._odd:
             return {name: [getattr(self[row], name) for row in rows] for name in names}
@@ -157,8 +157,8 @@ class CopiedRows(Mapping[int, Copied]):
         return columns
 
     def links(self, *, untouched: bool = False) -> Container[int]:
-        """Return the rows linked from the base release. If `untouched` is set, return only those whose
-        earlier ctime was accounted for."""
+        """Return the rows linked from the base release. If `untouched` is set, return only the rows whose
+        ctime before the link was accounted for."""
         linked, staging, touched = map(_ALIKE.index, ("linked", "staging", "touched"))
         flags = bytes(
             bool(combination[linked])
@@ -218,7 +218,7 @@ class CopiedRows(Mapping[int, Copied]):
 # An attempt's journal ends at its first bad line, which is a torn end or a hole left by a power cut. A
 # journal of another shard is an error, and so is a bad line in a file written by `invalidate` or `join`.
 
-FORMAT = file_format(JOURNAL)  # the format that this version writes; a newer format is an error
+FORMAT = file_format(JOURNAL)  # the format of journals that this version writes; a newer format is an error
 SUFFIX = ".journal"
 TOGETHER = 1024  # lines read at a time
 GONE = "gone"  # takes the place of a digest if the row's object left its source
@@ -352,7 +352,7 @@ def replay(
     for row in doubtful:
         copied.drop(row)
     for row, wrote in hosts.items():
-        # This needs the hosts of all journals, as journals are not in the order of their times.
+        # Only now are the hosts of all journals known. Journals are not read in the order of their times.
         merged = copied.get(row)
         if merged is not None and wrote != {merged.written_host}:
             copied.add(merged._replace(written_host=""))
@@ -393,8 +393,8 @@ def _records(
     """Yield all attempts' records except those taken back. If a giant was copied whole, omit the records of
     its parts.
 
-    It adds the lines about parts and records taken back to `unfinished`, and the hosts that wrote parts of
-    a row to `hosts`.
+    It adds lines about parts, and records that were taken back, to `unfinished`. To `hosts` it adds the hosts
+    that wrote parts of a row.
     """
     bad: set[tuple[int, str]] = set()
     joined: dict[int, str] = {}
@@ -546,8 +546,8 @@ def invalidate(
 ) -> None:
     """Durably take back the records `copied`, so that the next attempt copies these rows again.
 
-    Records of later attempts count again. `contradicted` are rows whose parts contradicted their source;
-    they are not copied in parts again. Raises errors according to `errno_map.storage_error`.
+    New records of later attempts count. `contradicted` has the rows whose parts contradicted their source:
+    such rows are not copied in parts again. Raises errors according to `errno_map.storage_error`.
     """
     values = [
         {"bad": c.row, "attempt": c.copy_attempt, **({"contradicted": True} if c.row in contradicted else {})}
@@ -559,7 +559,7 @@ def invalidate(
 def join(
     folder: Path, shard_digest: str, whole: Iterable[int], void: Iterable[int], *, run: str, host: str
 ) -> None:
-    """Durably record that giants are copied whole: each row of `whole` now is a giant, the rows `void` void.
+    """Durably note that each row in `whole` is copied as a whole giant, and that rows in `void` are void.
 
     Records of the giants' parts no longer count. Raises the errors of `invalidate`.
     """

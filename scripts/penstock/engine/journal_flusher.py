@@ -1,11 +1,11 @@
 """A thread that holds journal lines back until their bytes are durable, and then appends them.
 
 If `engine.durability` is `syncfs`, a barrier makes all bytes durable that were written before it began. Then
-the lines that were held when it began are appended and synced. The barrier's descriptor was opened before the
-first write, so it reports every write error since. If it is `fsync`, bytes are durable before their lines
-arrive, so the lines are only appended and synced. A flush is made every SOONEST to LATEST seconds, and takes
-about a tenth of the time. After a failed barrier, no held line is ever recorded, and the next attempt copies
-those rows again.
+the lines that were held when the barrier began are appended and synced. The barrier's descriptor was opened
+before the first write, so it reports every write error since. If `engine.durability` is `fsync`, bytes are
+durable before their lines arrive, so the lines are only appended and synced. A flush is made every SOONEST to
+LATEST seconds, and flushes take about a tenth of the time. After a failed barrier, no held line is ever
+recorded, and the next attempt copies the rows of these lines again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 SOONEST, LATEST = 0.5, 5.0  # the fewest and the most seconds between two flushes
-PAUSE_FACTOR = 10.0  # the pause after a flush, in durations of the flush
-# Bytes of large files' parts after which their lines are flushed at once, since after a kill unrecorded parts
-# are fetched again.
+PAUSE_FACTOR = 10.0  # the pause after a flush, in multiples of the flush's duration
+# Unrecorded bytes of large files' parts at which their lines are flushed at once. After a kill, unrecorded
+# parts are fetched again.
 SOON = 64 << 20
 
 
 def next_pause(cost: float) -> float:
-    """Return the seconds until the next flush, if the last took `cost` seconds."""
+    """Return the seconds until the next flush, if the last flush took `cost` seconds."""
     return min(LATEST, max(SOONEST, PAUSE_FACTOR * cost))
 
 
@@ -40,8 +40,8 @@ class Keeper:
     """Takes the lines of finished rows (`add`), and makes them durable. `close` raises the first error.
 
     The end of a `with` block waits for all lines added, but raises no error. The first error ends the thread,
-    and no line is appended after it. It is the barrier's (FailedError, NoSpaceError), or follows
-    `errno_map.storage_error`.
+    and no line is appended after it. It is the barrier's error (FailedError, NoSpaceError), or an error
+    according to `errno_map.storage_error`.
     """
 
     def __init__(self, journal: Journal, barrier: Barrier | None) -> None:
@@ -60,8 +60,8 @@ class Keeper:
     def add(self, lines: bytes, large: int = 0, then: Callable[[], None] | None = None) -> None:
         """Hold these lines until the next flush. Any thread may call it.
 
-        `large` is the number of bytes of a large file's part; 0 for other rows. If `then` is given, flush at
-        once, and call `then` in the keeper's thread when the lines are recorded.
+        `large` is the size of a large file's part, or 0 for other rows. If `then` is given, the lines are
+        flushed at once, and `then` is called in the keeper's thread when they are recorded.
         """
         with self._change:
             self._held.append(lines)

@@ -1,13 +1,14 @@
 """Links the unchanged rows of a shard, before its workers copy the others.
 
-A link takes three calls and moves no byte, so sending rows to workers would cost more. The element itself
+A link takes three calls and moves no byte, so sending rows to workers would cost more. The workers' parent
 links a folder at a time, with threads if the file system is slow (`Calls`). A linked row is journaled when
 its name is durable.
 
-A link changes the ctime of all names of a file, so the ctime is compared before. It is accounted for if it is
-in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`). So is a ctime
-that this attempt changed through another name. Otherwise the row is marked `touched`, as is a row that a
-killed attempt linked but did not record. Verify reads `touched` rows even if it carries linked rows over.
+A link changes the ctime of all names of a file, so the ctime is compared before the link. It is accounted for
+if it is in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`). A
+ctime that this attempt caused by linking another name is accounted for, too. Any other row is marked
+`touched`, and so is a row that a killed attempt linked but did not record. Verify reads `touched` rows even
+if it carries linked rows over.
 """
 
 from __future__ import annotations
@@ -62,13 +63,12 @@ def link_rows(
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
 ) -> LinkedRows:
-    """Link the rows that the base release has under the same names, except those in `skip`, and count them in
-    `outcome`.
+    """Link the rows that the base release has under the same names, except `skip`. Counts them in `outcome`.
 
     Rows that cannot be linked are left to be copied. `shard` comes from `tables.shards.numbered`. `keeper`
-    gets a journal line when the name is durable, or its barrier will make it durable. `stop` is called before
-    each group, `report` after each group with rows to link. `ops` returns the metadata operations allowed a
-    second; None: no budget.
+    gets a row's journal line once the name is durable, or if the keeper's barrier will make it so. `stop` is
+    called before each group, `report` after each group with rows to link. `ops` returns the metadata
+    operations allowed a second; without `ops` any number is allowed.
 
     Raises the errors of `stop` and `keeper.check`, FailedError if the manifest cannot be read, and errors of
     the target according to `errno_map.storage_error`.
@@ -140,8 +140,8 @@ def _of_release(
 ) -> tuple[list[tuple[int, Reuse, bytes]], list[tuple[str, int, int]]]:
     """Return the rows whose file the base release has under the same name, except those in `skip`.
 
-    The first list has each row's number, reuse and stored path, the second its file's path, size and time.
-    Workers link the few renamed files.
+    The first list has each row's number, reuse and stored path. The second has each file's path, size and
+    time. Renamed files are left out: workers link these few files.
     """
     from penstock.tables.tables import values
 
@@ -158,7 +158,7 @@ def _of_release(
 
 
 class _KnownTimes:
-    """Decides whether a ctime is accounted for, by the rule above. Names must come in ascending order."""
+    """Decides whether a ctime is accounted for (see the module). Names must come in ascending order."""
 
     def __init__(self, task: CopyTask) -> None:
         from penstock.engine.carried_rows import recorded

@@ -58,9 +58,9 @@ def batches(
     workers: int,
     multipart: Multipart | None = None,
 ) -> Iterator[Batch]:
-    """Divide the rows that are not `done` into batches, in the shard's order. `left` is their number.
+    """Divide the `left` rows that are not `done` into batches, in the shard's order.
 
-    For a row copied in parts, it yields only the first job, and `multipart` makes the others.
+    For a row copied in parts, it yields only the first job, and `multipart` makes the other jobs.
     """
     numbers = multipart.numbers if multipart else count()
     row = 0
@@ -97,8 +97,8 @@ def batches(
 class Ahead:
     """A queue of batches that prefers batches in folders where no other stream works.
 
-    The kernel locks a folder during each create and rename. On a network file system, it waits for the server
-    meanwhile, so two streams in one folder are hardly faster than a single stream.
+    The kernel locks a folder during each create and rename. On a network file system, it holds the lock while
+    it waits for the server. So two streams in one folder are hardly faster than a single stream.
     """
 
     def __init__(self, jobs: Iterator[Batch], view: int, first: Multipart | None = None) -> None:
@@ -116,7 +116,7 @@ class Ahead:
     def take(self, taken: set[str]) -> Batch | None:
         """Return the first batch outside the folders `taken`, or else the first batch.
 
-        Returns None if no batch is ready now. `first` may have one again when a job is done.
+        Returns None if no batch is ready now. `first` may have another batch when a job is done.
         """
         if self._first:
             if self._first.full:
@@ -140,13 +140,13 @@ def _room(left: int, workers: int) -> int:
 
 # A store often limits each connection (S3: 80 to 100 MB/s). So all streams fetch parts of a large object,
 # each part with a conditional GET. The journal records each durable part, and the next attempt fetches only
-# the others. The files that grow at a time are never more than the streams. A large file of a folder source
-# is one job (`tasks.in_order`), which resumes at the last mark of earlier attempts.
+# the others. At no time do more files grow than there are streams. A large file of a folder source is one job
+# (`tasks.in_order`), which resumes at the last mark of earlier attempts.
 #
 # If parts do not work, one stream fetches the whole object, and reports its errors. Parts fail if the server
 # has no ranges, they contradict the source together, or another attempt renamed the temporary file.
 
-UNDER_WAY = 384 << 20  # bytes of parts for which streams are started, or an eighth of the total if larger
+UNDER_WAY = 384 << 20  # bytes of parts for which streams are started; an eighth of the total if that is more
 
 
 class OpenRow:
@@ -157,10 +157,10 @@ class OpenRow:
         self.count = -(-entry.size // size)
         self.temporary = temporary_name()
         self.lines: dict[int, PartLine] = {}  # the parts that are done, by number
-        self.bytes = self.resumed = 0  # bytes of parts done by this attempt, and by earlier ones
+        self.bytes = self.resumed = 0  # bytes of the parts done by this attempt, and of those done earlier
         self.under_way = 0  # jobs of the row without an answer
         self.stopped = False  # whether no further part is fetched: the row failed, or will be fetched whole
-        # whether the temporary file is dropped, once no job is under way, and one stream fetches the row
+        # whether one stream fetches the row whole, once no job is under way and the temporary file is dropped
         self.whole = False
         self._next = 0
 
@@ -313,8 +313,8 @@ class Multipart:
 
     @property
     def full(self) -> bool:
-        """Whether no job may begin until an answer comes, since the bytes that are being fetched, or fetched
-        but not recorded, reach `most_lost`."""
+        """Whether no job may begin until an answer comes. This is so if the bytes in transit, and those
+        fetched but not recorded, reach `most_lost`."""
         return (
             self._fetching > 0
             and self._fetching + self.waiting() >= most_lost(self.streams())
@@ -322,7 +322,7 @@ class Multipart:
         )
 
     def next(self) -> Batch | None:
-        """Return the next job of an open row, or None if no row has one now."""
+        """Return the next job of an open row, or None if no open row has a job to begin now."""
         if self._ready:
             return self._job(*self._ready.popleft())
         while self._open:
@@ -369,8 +369,8 @@ class Multipart:
                 self._ready.append((opened, WHOLE))
             return failures
         if failures or (done and not answer.results):
-            # The row's first failure decides whether this failure is reported or the row is fetched whole.
-            # Both never happen.
+            # The row's first failure decides: either it is reported, or the row is fetched whole. Further
+            # failures of the row change nothing.
             if not opened.stopped:
                 opened.whole = not (failures and failures[0].failure.retry)
                 reported = () if opened.whole else failures

@@ -1,10 +1,10 @@
 """Does the jobs of rows that are copied in parts: reads a part of the listed version, and writes it at its
 offset.
 
-Some checksums can be proven by the parts together: CRCs, and a composite whose parts end where these end.
-They are checked before the file is renamed. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the
-whole) is recorded as owed. Later, verify reads the whole file, checks that checksum, and computes the file's
-plain digest. Until then the row has a digest over its parts' digests.
+Some checksums can be proven by the parts together: CRCs, and a composite whose parts end where the row's
+parts end. They are checked before the file is renamed. A checksum that needs all bytes in order (MD5, SHA,
+XXH3 of the whole) is recorded as owed. Later, verify reads the whole file, checks that checksum, and computes
+the file's plain digest. Until then the row has a digest over its parts' digests.
 
 One stream copies a large file of a folder source in order, with one digest: see `engine.tasks`.
 """

@@ -1,5 +1,5 @@
-"""The parent's side of an element's worker processes. It starts, feeds and stops them, reads their messages,
-and tunes the number of streams to the CPUs' load.
+"""The worker processes of one element (a process of the job array), as seen by their parent, the element.
+It starts, feeds and stops them, reads their messages, and tunes the number of streams (threads) to the load.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 _TICK = os.sysconf("SC_CLK_TCK")
-_IDLE = slice(4, 6)  # of a CPU's line in /proc/stat: idle, and idle during disk I/O
-_ALL = slice(1, 9)  # without guests, which user and nice include
+_IDLE = slice(4, 6)  # fields of a CPU's line in /proc/stat: idle time, and idle time during disk I/O
+_ALL = slice(1, 9)  # without `guest` and `guest_nice`: their time is already in `user` and `nice`
 
 
 def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
@@ -50,9 +50,9 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
 
     | this process may run on          | whose CPU time is counted                                          |
     |----------------------------------|--------------------------------------------------------------------|
-    | no more CPUs than `cpus`         | all processes on these CPUs, as the work of others slows further   |
-    |                                  | streams too; if the kernel shows another number of CPUs, their     |
-    |                                  | mean times `cpus`                                                  |
+    | no more CPUs than `cpus`         | all processes on these CPUs, since other users' work slows further |
+    |                                  | streams too (if /proc/stat lists more or fewer CPUs than `cpus`:   |
+    |                                  | the mean CPU time of a listed CPU, multiplied by `cpus`)           |
     | more (nothing binds the element) | the processes `workers` (their ids) that have not ended            |
 
     Returns 0.0 if /proc/stat cannot be read. The CPUs then count as idle, and an added stream is kept only if
@@ -76,9 +76,9 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
 
 
 # The pool accesses neither the dataset's files nor its sources. Its workers start before the parent imports
-# anything heavy, and wait for their set-up. The pool sends a batch only to a worker with room for it. So a
-# slow object delays no other stream (a thread of a worker). If a worker dies, the pool starts another worker
-# and sends the dead worker's batches again. If two workers died with the same batch, the run ends.
+# anything heavy, and wait for their set-up. The pool sends a batch (rows sent and answered together) only to
+# a worker with room for it. So a slow object delays no other stream. If a worker dies, the pool starts a new
+# worker and sends the dead worker's batches again. If two workers died with the same batch, the run ends.
 #
 # Inside a `kept` block, a pool's workers keep running for the next shard.
 
@@ -94,13 +94,14 @@ class Member:
 
     process: subprocess.Popen[bytes]
     channel: wire.Channel
-    slots: range  # indexes of its streams' byte counters in shared memory
-    jobs: dict[int, Batch] = field(default_factory=dict)  # the batches it has not answered yet, by number
+    slots: range  # indexes, in shared memory, of the byte counters of the worker's streams
+    jobs: dict[int, Batch] = field(default_factory=dict)  # batches not answered yet, by number
     rows: int = 0  # rows in these batches
-    # Whether its set-up was sent. While False (also while the pool drains), its death ends the run.
+    # Whether its set-up was sent; `drain` resets it to False. While it is False, the worker's death ends the
+    # run.
     set_up: bool = False
-    resting: bool = False  # whether it finished its work and waits for another shard
-    gone: bool = False  # whether it reported its end, or died
+    resting: bool = False  # whether the worker finished its work and waits for another shard
+    gone: bool = False  # whether the worker reported its end, or died
 
 
 class Refused(NamedTuple):
@@ -127,7 +128,8 @@ class Pool:
     def _begin(self, workers: int) -> None:
         """Begin a shard: forget the previous shard, and start or end workers until `workers` are running."""
         self.deaths = 0  # workers that died
-        self.cpu_seconds = 0.0  # CPU time of the workers that reported their end; also of the next two
+        # The next three attributes cover only workers that have reported their end.
+        self.cpu_seconds = 0.0  # their CPU time
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
         self.begun = False  # whether a worker answered a batch, or moved a byte
@@ -135,16 +137,17 @@ class Pool:
         self.scarce = False  # whether a server takes no further connections
         # the latest refusal of credentials by a store; `credential_renewal` handles it and sets None
         self.refused_keys: Refused | None = None
-        # Records a journal line of an unfinished row: takes the line, the bytes it covers, and a function to
-        # call once it is recorded. Set it before `run` if rows report such lines.
+        # Records the progress of an object that is not finished. Arguments: the journal line, the number of
+        # bytes that the line covers, and a function to call once the line is recorded. Set it before `run` if
+        # rows report progress.
         self.record: Callable[[bytes, int, Callable[[], None]], None]
         # the first error that concerns more than a row; `run` raises it
         self.fatal: PenstockError | None = None
         self.disturbed = False  # whether workers were stopped amid their work: such a pool is not kept
-        # Takes the bytes moved so far, and returns whether the streams must pause. None: they never must. Set
-        # it before `run`, and `fed` too.
+        # Takes the bytes moved so far, and returns whether the streams must pause. If it is None, they never
+        # must. Set both this and `fed` before `run`.
         self.rests: Callable[[int], bool] | None = None
-        # Once workers have all rows of the shard, `run` calls it after each answer until it returns True.
+        # `run` calls it after each answer once the workers have all rows of the shard, until it returns True.
         self.fed: Callable[[], bool] | None = None
         self.streams = workers  # active streams of all workers together
         self.ahead = False  # whether streams prefetch small objects
@@ -313,10 +316,10 @@ class Pool:
         return taken
 
     def _hungry(self, job: Batch | None) -> Member | None:
-        """Return the worker with the fewest rows, or None if it has no room for `job` (None: any batch).
+        """Return the worker with the fewest rows; None if it has no room for `job`. If `job` is None, the
+        question is whether it has room for any batch at all.
 
-        A worker has room for one batch more than it has streams. Large rows do not queue behind one another:
-        a large row takes a free stream, or waits here.
+        A worker has room for one batch more than it has streams. A large row waits here for a free stream.
         """
         member = min((m for m in self.members if not m.gone), key=lambda m: (m.rows, len(m.jobs)))
         streams = -(-self.streams // len(self.alive))
@@ -437,7 +440,7 @@ class Pool:
         self._begin(workers)
 
     def ready(self) -> bool:
-        """Return whether the pool may serve another shard: all workers run, and rest or never had work."""
+        """Return whether another shard may use the pool: no worker failed or ended, and none is at work."""
         whole = self.fatal is None and not self.deaths and not self.disturbed
         return (
             whole
@@ -459,7 +462,7 @@ class _Kept(threading.local):
 
     keeps = False
     pool: Pool | None = None
-    threads = 1  # threads of this process with a pool at a time
+    threads = 1  # number of threads of this process that may have a pool at the same time
 
 
 _kept = _Kept()
@@ -469,7 +472,7 @@ _kept = _Kept()
 def kept(threads: int = 1) -> Iterator[None]:
     """Keep this thread's worker processes from shard to shard while the block runs.
 
-    `threads`: the number of threads of this process that keep a pool at a time, and share its memory.
+    `threads`: how many threads of this process have a pool at the same time, and so share its memory.
     """
     _kept.keeps, _kept.threads = True, threads
     try:

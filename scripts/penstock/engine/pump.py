@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 # | the sizes of all parts | a composite that differs |
 # |---|---|
 # | as assumed | contradicts the bytes |
-# | others | is computed again with the stated sizes |
+# | other sizes | is computed again with the stated sizes |
 # | not stated by the store | proves nothing: the grade is `size` |
 
 
 def part_sizes(source: Source, entry: Entry, checksum: SourceChecksum) -> Sequence[int]:
-    """Request the size of each part of an upload, and return them in order; () if the store states none.
+    """Request the size of each part of an upload. Returns the sizes in order, or () if the store states none.
 
     If the source has no such request, or the checksum is no composite, the sizes follow from the checksum's
     `part_bytes`.
@@ -76,7 +76,7 @@ def sizes_of_upload(
     failed: SourceChecksum | None,
     error: IntegrityError,
 ) -> Sequence[int]:
-    """Return the sizes of the object's uploaded parts, if the composite `failed` was computed with others.
+    """Return the sizes of the object's uploaded parts, if composite `failed` was computed with other sizes.
 
     Returns () if the store does not state the sizes: the checksum then proves nothing. `asks` waits until a
     request is allowed. Raises `error` if `failed` is no composite or the assumed sizes were right, and the
@@ -105,7 +105,7 @@ ASK_EVERY = 0.25
 BESIDE = 4 << 20  # bytes from which a body with a slow checksum gets a second thread and block
 
 
-# bytes between two breaks that count as progress; a server that always sends fewer is given up
+# bytes between two broken connections that count as progress; a server that always sends fewer is given up
 PROGRESS = 16 << 10
 
 
@@ -114,7 +114,7 @@ class ResumedBody:
 
     | answer to the request for the rest | result |
     |---|---|
-    | the rest | reading goes on; after PROGRESS bytes the row's tries start anew |
+    | the rest | reading goes on; after PROGRESS bytes the row's tries are counted anew |
     | a transient error | the request is repeated while the row has tries left |
     | a refusal, as from a server without ranges | the first error is raised, and the row starts anew |
     | another version | SourceChangedError |
@@ -192,8 +192,8 @@ class Pump:
     def read_back(self, pending: Pending, sums: Sums, expected: str) -> Any:
         """Hash the pending file's bytes up to its position, and feed them to `sums`.
 
-        Returns the xxh3_128, which the caller continues; None if it differs from `expected` (hex). Raises
-        Stopped, and errors according to `errno_map.storage_error`.
+        Returns the xxh3_128 object, which the caller continues, or None if its value is not `expected` (hex).
+        Raises Stopped, and errors according to `errno_map.storage_error`.
         """
         digest, at = xxhash.xxh3_128(), 0
         while at < pending.position:
@@ -304,7 +304,7 @@ class Pump:
         mark: Callable[[Any], None] | None,
         before: Callable[[], None] | None,
     ) -> None:
-        """Skip the holes if the source reports them reliably. Otherwise read them, and leave out zeros."""
+        """Skip the holes if the source reports them reliably. Otherwise read them, but write no zeros."""
         stream, ask, limiter = self._stream, self._ask, self._stream.limiter
         certain, block = body.certain, stream.view[:BLOCK]
 

@@ -9,8 +9,8 @@ audit reported. The phases, in this order:
 | rows that audits reported             | read in the release, as a file that is right by now needs no fetch |
 |                                       | (not if the servers' memory might answer, see `_right`)            |
 | other parts of damaged giants         | copied from the release's file                                     |
-| rows of files whose data is not there | never read in the release                                          |
-| all others, and those that failed     | fetched by `copy_shard`                                            |
+| rows of files whose data is elsewhere | never read in the release (`_not_here`)                            |
+| all other rows, and those that failed | fetched by `copy_shard`                                            |
 | all rows of files that are complete   | read in staging past the caches; a wrong row is fetched once more  |
 
 The shard's journal records the rows in staging, so any end of this process costs the rows of the last
@@ -80,7 +80,7 @@ def repair_shard(
 
     `release` is the release's `data` folder, and `named` the setting `target.filesystem`. `ops` and `share`
     are explained at `copy_shard`. Returns the outcome of the last `copy_shard`, without its failures. Also
-    returns for each file whether it is right in the release, was fetched, or why it was not.
+    states for each file that it is right in the release, or was fetched, or why it was not fetched.
 
     Raises the errors of `copy_shard`: NoSpaceError if the target is full, InterruptedRunError after a tidy
     stop, FailedError if the error concerns more than a file. The rows done until then are kept.
@@ -132,8 +132,8 @@ class _Repair:
         return outcome, self._fetched(right, whole, good)
 
     def _not_here(self, named: str) -> Collection[str]:
-        """Return the files whose data is not on the release's file system. They are fetched whole, and not
-        opened there."""
+        """Return the files whose data is not on the release's file system. They are fetched whole, and never
+        opened in the release."""
         states = data_states(self._release, named) if self._release.is_dir() else None
         if states is None:
             return ()
@@ -141,9 +141,9 @@ class _Repair:
             return states.away([*self._files])
 
     def _right(self) -> set[str]:
-        """Return the files that are right in the release by now, since they were repaired otherwise.
+        """Return the files that are right in the release by now, since something else repaired them.
 
-        Returns none if only the servers' memory could prove it, while an audit may have read their disks.
+        Returns no file if reads might come from the servers' memory, while an audit may have read the disks.
         """
         if self._release.is_dir():
             storage = self._facts(self._release)

@@ -1,7 +1,7 @@
 """Reads one shard back from the target, compares it with its journal, and writes its records.
 
-Each record says how the read bypassed the caches, on which host, and which host wrote the row. A row carried
-over was read recently: it is not read again, and its record keeps these values of the last reading. A row
+Each record says how the read bypassed the caches, which host read the row, and which host wrote it. A row
+carried over was read recently: it is not read again, and its record keeps the last reading's values. A row
 that is missing or differs is a failure, and the shard's records are not written. The row's journal line is
 taken back, so that the next copy makes the file again. If the row is linked, the file `task.damage` is
 written as well.
@@ -61,7 +61,7 @@ _CARRIED = [
     and column.name not in ("row", "digest", "source_grade", "source_proof")
 ]
 _KNOWN = ("digest", "source_grade", "source_proof", *_CARRIED)
-# the ways in which a read treated the caches; a row's method is kept as its index here
+# the ways in which a read treated the caches; a row's method is kept as its index in this tuple
 METHODS = ("unread", "cached", "dropped", "direct", "disk")
 
 
@@ -119,14 +119,14 @@ class _ReadRows:
 
 
 class _Left:
-    """Decides which linked rows are not opened, since their data is behind a tier, and counts them.
+    """Decides which linked rows are not opened because their data is behind a tier. Counts these rows.
 
     | the row                                             | result                                      |
     |-----------------------------------------------------|---------------------------------------------|
     | `Recall` reads it, with `task.recall`               | read                                        |
-    | any other that is a whole file with a plain digest  | recorded with the release's values, as      |
-    | and needs no further digest                         | `unread`                                    |
-    | any other                                           | a failure: its record needs a reading       |
+    | any other row that is a whole file with a plain     | recorded with the release's values, as      |
+    | digest and needs no further digest                  | `unread`                                    |
+    | any other row                                       | a failure: its record needs a reading       |
     """
 
     def __init__(self, task: RereadTask, reread: _ReadRows, outcome: Outcome) -> None:
@@ -164,7 +164,7 @@ class _Left:
         self._outcome.failures.append(Failure(where, problem, FailedError.exit_code, False))
 
     def warnings(self) -> Iterator[str]:
-        """Yield a warning for each place where the data of such rows is."""
+        """Yield a warning for each place that holds the data of rows that were not opened."""
         for place in sorted(self._files):
             yield (
                 f"{self._files[place]:,} linked files, {human.size(self._bytes[place])}, are {place}, and "
@@ -180,7 +180,7 @@ class _Adopted:
     |---------------------|---------------------------------------|-----------------------------------|
     | as in the survey    | yes                                   | recorded with the survey's values |
     | as in the survey    | no                                    | read now                          |
-    | others              | yes or no                             | read now                          |
+    | different           | yes or no                             | read now                          |
 
     A read from cached pages is a weaker proof, and reading again may give a stronger one.
     """
@@ -229,7 +229,7 @@ class _Adopted:
         return moved
 
     def settle(self, reread: _ReadRows) -> None:
-        """Give the other rows the survey's method."""
+        """Give the rows that were not touched the method by which the survey read them."""
         for row, surveyed in self._rows.items():
             reread.methods[row] = METHODS.index(surveyed.method)
         self.read = self._rows
@@ -269,7 +269,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         verify = task.verify
         whole = verify.whole_giants
         storage = limited(facts(task.data), task.probe)
-        # Other jobs may have read an adopted tree's files before, so pages of them may be cached.
+        # Other jobs may have read an adopted tree's files before, so their pages may be cached.
         direct = direct_reads(storage, verify.direct, published=task.adopted is not None)
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         left = rows - len(carried)

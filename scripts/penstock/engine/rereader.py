@@ -94,7 +94,7 @@ def read_in_order(
 # | copied in parts             | all bytes, once, in order; they also prove the checksums that no part     |
 # |                             | could prove: the copy's owed checksum, and the listing's                  |
 # | a giant's last part,        | its bytes, and then the whole giant from front to end for whole-file      |
-# | with `whole`                | digests, one of which is over its parts and is compared by publish        |
+# | with `whole`                | digests (publish compares the digest over the giant's parts)              |
 
 COLD_TRIES = 3  # the most reads of a row, if reads can bypass the caches but did not
 
@@ -129,8 +129,8 @@ class ColdStream(Stream):
         return reading
 
     def consumer(self, digest: Any, sums: Sequence[tuple[Any, Any]] = ()) -> Any:
-        """Return a function that takes blocks, and paces, hashes and counts them. It raises Stopped when the
-        engine stops."""
+        """Return a function that paces, hashes and counts each block that it is given. It raises Stopped when
+        the engine stops."""
         updates = [digest.update, *(running.update for _, running in sums)]
         counters, slot, limiter, stopped = self.counters, self.slot, self.limiter, self.stopping.is_set
 
@@ -201,7 +201,7 @@ class Rereader(ColdStream):
         return _reread_row(row, reading)._replace(parts=parts, digests=further, proven=proven)
 
     def _front_to_end(self, entry: Expected) -> str:
-        """Return a giant's whole-file digests, if configured and this row is its last part; else ""."""
+        """Return a giant's whole-file digests; "" if none is configured, or the row is not its last part."""
         if not self.whole or entry.part < 0 or entry.offset + entry.length < entry.size:
             return ""
         tree = GiantDigest(entry.offset // entry.part if entry.part else entry.size)

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from penstock.host.pacing import Allowances
 
 
-# The vendor's command takes a moment for some hundred files. So a thread queries the next rows while the
-# previous rows are read.
+# The vendor's command for data states takes a moment for a few hundred files. So a thread queries the next
+# rows while the previous rows are read.
 
 Row = TypeVar("Row", Expected, Entry)
 ROWS = 2048  # rows whose states are queried at a time
-ZEROS = 1 << 30  # bytes of the largest row without blocks whose digest is compared with that of zeros
+ZEROS = 1 << 30  # size of the largest row without blocks whose digest is compared with the digest of zeros
 
 
 @contextlib.contextmanager
@@ -157,8 +157,8 @@ def _zeros(length: int) -> str:
 
 # After a kill, an audit (`audit_shard`) or survey (`survey_shard`) resumes where results were last saved.
 
-EVERY = 3.0  # seconds between two writes of the results, whose work a kill can cost
-PAUSE_FACTOR = 20  # after a slow write (many findings), no write for this many times its duration
+EVERY = 3.0  # seconds between two writes of the results; a kill costs the work since the last write
+PAUSE_FACTOR = 20  # least pause after a slow write (many findings), in multiples of the write's duration
 
 
 class ResumableReading(Generic[Row]):

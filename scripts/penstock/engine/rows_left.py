@@ -122,7 +122,7 @@ class RowsLeft:
         copied = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
         self._path, self._taken_back = task.rows, multipart.unfinished.taken_back
         self.amendments = Amendments.read(task.journals, task.shard.digest, copied)
-        self.done = need_no_copy(copied, self.amendments.voids)  # rows that are not left
+        self.done = need_no_copy(copied, self.amendments.voids)  # rows that need no copy
         self.rows, self.bytes = task.shard.rows, task.shard.bytes  # rows left, and their bytes
         if copied or self.amendments or multipart.unfinished.parts:
             self.rows, self.bytes = _count_done(self.groups(), self.done, multipart, outcome)

@@ -43,7 +43,7 @@ class AuditTask:
     shard: ShardInfo
     rows: Path
     data: Path  # the release's `data` folder
-    state: Path  # the file of results, where the next attempt resumes
+    state: Path  # the file of results, from which the next attempt resumes
     engine: EngineConfig
     # plan's measurements of the file system before the release was copied
     probe: ProbeReport = field(default_factory=ProbeReport)

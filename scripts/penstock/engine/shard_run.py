@@ -159,7 +159,7 @@ class PoolRun:
 
         Raises the first error that concerns more than a row, and the errors of `take`, `idle` and `stop`.
         After a PenstockError or KeyboardInterrupt, workers get `pool.GRACE` seconds to finish (`pool.STOPPED`
-        after a signal), and `take` still gets their answers. After any other error (a bug) these are lost.
+        after a signal), and `take` still gets their answers. After any other error (a bug) they are lost.
         """
 
         def tick() -> None:
@@ -183,7 +183,7 @@ class PoolRun:
         self.tell()
 
     def counted_before(self, fed: Callable[[], bool] | None) -> Callable[[], bool] | None:
-        """Wrap `fed` for `Pool.fed`. Each call first reports the bytes moved, as `tick` does so seldom."""
+        """Wrap `fed` for `Pool.fed`. Each call first reports the bytes moved, which `tick` reports seldom."""
         if fed is None:
             return None
 
@@ -203,7 +203,7 @@ class PoolRun:
         return self._share().rate if self._share is not None else math.inf
 
     def _bound(self, rate: float) -> None:
-        """Lower the number of streams to those that the share feeds now. If it is 0, do not change them."""
+        """Lower the number of streams to what the share's `rate` now feeds. A rate of 0 changes nothing."""
         if self._share is None or self.engine.streams is not None or rate <= 0:
             return
         if self.tuner.bound(int(min(self._most * sizing.SMALL, rate) // sizing.SMALL)):
@@ -218,8 +218,8 @@ class PoolRun:
         moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared_memory.total())
         files = outcome.resumed_files + outcome.files
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
-        # Reports go on while the PAUSE file exists, to keep up to date the run's notice of the bytes that it
-        # will still write.
+        # Reports go on while the PAUSE file exists, so that the run's notice stays up to date. The notice
+        # states the bytes that the run will still write.
         if now != self._reported or root_files.standing_pause() is not None:
             self._reported = now
             self.report(*now)

@@ -1,5 +1,5 @@
-"""Decides the numbers of worker processes and streams (threads that move rows) of an element, and explains
-them in words. Also tunes the number of active streams while the engine runs.
+"""Decides how many worker processes and streams (threads that move rows) an element (a process of the job
+array) has, and explains the numbers. Also tunes the number of active streams while the engine runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #
 # a store reported overload (503, SlowDown)  halved at once, but at most once a second; then it climbs by a
 #                                            quarter after every 5 s without such a report
-# the share of the link feeds fewer streams  at once as many as it feeds
+# the share of the link feeds fewer streams  reduced at once to the number that the share feeds
 # CPUs busy                                  unchanged: more streams would only wait for each other
 # CPUs idle, last climb helped               doubled, up to the most
 # CPUs idle, last climb did not help         the number before the climb, for at least 10 s
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #                                            climb shows whether the store limits each connection
 
 WINDOW = 0.4  # seconds over which rate and load are measured
-# fraction of busy CPU time from which CPUs count as busy; FULL for parts of large objects
+# fraction of busy CPU time from which CPUs count as busy; FULL applies to parts of large objects
 BUSY, FULL = 0.75, 0.9
 BETTER = 1.1  # the factor by which the rate must grow for a climb to have helped
 HOLD = 10.0  # seconds without a climb after a climb that did not help
@@ -143,7 +143,7 @@ class Tuner:
 # "At first" means that `Tuner` increases the number while that helps. Small objects of S3 are prefetched,
 # with no more than 64 pending requests in all.
 
-MOST_STREAMS = 64  # the most streams of an element, in all its workers, and the most objects they prefetch
+MOST_STREAMS = 64  # the most streams of an element in all, and the most objects that they prefetch
 AHEAD = 16  # the most small objects that a stream prefetches
 WORKER_BYTES = 64 << 20  # memory that is reckoned for a worker process
 STREAM_BYTES = 2 << 20  # memory that is reckoned for a stream
@@ -246,8 +246,8 @@ def cpus(environment: JobEnvironment, machine: int | None = None) -> tuple[int, 
     |------------------------|------------------------------------|----------------------------------------|
     | no number              | any number                         | the kernel's number                    |
     | a number               | as many, or more                   | the stated number                      |
-    | a number               | fewer, but not all of `machine`    | the kernel's: the element is confined  |
-    | a number               | fewer, and all of `machine`        | the stated number: nothing confines it |
+    | a number               | fewer, and fewer than `machine`    | the kernel's: the element is confined  |
+    | a number               | fewer, but all `machine` CPUs      | the stated number: nothing confines it |
     """
     allowed = len(os.sched_getaffinity(0))
     confined = allowed < (machine or os.cpu_count() or 1)

@@ -114,8 +114,8 @@ class Stream:
         tell: Callable[[int, Any], None],
         requests: Pace | None = None,
     ) -> None:
-        """`counters[slot]` counts the bytes that this stream moved, in shared memory. `limiter` paces the
-        bytes read, `requests` the requests; None: no limit. `tell(kind, value)` sends the parent a message.
+        """`counters[slot]`, in shared memory, counts the bytes that this stream moved. `limiter` paces the
+        bytes read, `requests` the requests (None: no limit). `tell(kind, value)` sends the parent a message.
         """
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
@@ -125,7 +125,7 @@ class Stream:
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
         self.fast = 0.0  # seconds that a row must exceed to be one of this stream's slowest
-        # released when a line that `record` sent is in the journal, and at a stop
+        # semaphore that is released when a line sent by `record` is in the journal, and at a stop
         self.recorded = threading.Semaphore()
         self._vain, self._done, self._moved, self._moved_at = 0, -1, -1, 0.0
         self._total, self._total_at = -1, 0.0
@@ -245,9 +245,9 @@ class Stream:
         return now - self._total_at < GIVEN_UP
 
     def gives_up(self, error: PenstockError, rows: int, moved: int) -> TransientError | None:
-        """Return the error that ends the shard if the row's `error` fulfils the rule at GIVEN_UP, else None.
+        """Return the error that ends the shard, or None if `error` does not fulfil the rule at GIVEN_UP.
 
-        `rows` counts the rows done in the stream's slice, `moved` the bytes of all the element's streams.
+        `rows` counts the rows done in the stream's slice, `moved` the bytes of all streams of the element.
         """
         now = time.monotonic()
         if not error.retry or rows != self._done or moved > self._moved or _lately_held(self.stopping):

@@ -75,7 +75,7 @@ def temporary_name() -> str:
 def part_bytes(size: int) -> int:
     """Return the size of the parts (except the last) of an object of `size` bytes.
 
-    Of small parts little is lost when an attempt is killed, but each costs a request. The extra CPU time
+    With small parts, a killed attempt loses little, but each part costs a request. The extra CPU time
     compared with one GET is 15 % with 8 MiB, 5 % with 16 MiB and none with 64 MiB. If sizes are powers of
     two, parts mostly end where those of a multipart upload end, so that their sums can be joined.
     """
@@ -167,7 +167,7 @@ class BatchAnswer(NamedTuple):
 
     number: int  # the number of the batch
     rows: int
-    results: Any  # from a copy, journal lines as bytes; otherwise each row's `RereadRow` or `AuditedRow`
+    results: Any  # journal lines as bytes (copy), or each row's `RereadRow` or `AuditedRow`
     failures: Sequence[FailedRow]
     bytes: int
     retries: int
@@ -241,7 +241,7 @@ class RereadTask:
     # A function that returns when audits of the linked release last read files of these paths and sizes, in
     # seconds since the epoch; 0: never. None if there was no audit.
     audited: Callable[[Sequence[bytes], Sequence[int], Sequence[bool]], Sequence[int]] | None = None
-    damage: Path | None = None  # the file that notes damage of linked rows, before anything else happens
+    damage: Path | None = None  # file in which damage of linked rows is noted before anything else happens
     # `RunLayout.survey(index)`: the survey of adopted files that were read before adoption, if any
     adopted: Path | None = None
     rests: Callable[[int], bool] | None = None  # the functions for `Pool.rests` and `Pool.fed`
@@ -293,6 +293,6 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 without failures, the exit status that all failures share, or 1 if they differ."""
+        """0 without failures, the exit status of all failures if it is the same, or else 1."""
         codes: Sequence[int] = sorted({f.exit_code for f in self.failures})
         return 0 if not codes else codes[0] if len(codes) == 1 else 1

@@ -47,7 +47,7 @@ class ReadWork(NamedTuple):
     """Read rows back from the target."""
 
     data: Path  # `data` of a staging or a release
-    # whether a row that differs from its digest is a result (audit) or a failure (verify)
+    # whether a row that differs from its digest is a result, as for an audit; if not, it is a failure
     audit: bool = False
     digests: Sequence[str] = ()  # digests to compute of each file, besides the digest compared
     whole: bool = False  # whether giants get digests of the whole file too

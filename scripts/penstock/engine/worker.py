@@ -180,7 +180,7 @@ class Worker:
                 stream.rest()
 
     def slice(self, stream: Stream, batch: Received, start: int, end: int) -> None:
-        """Work on some rows of a batch. If `Stream.settle` fails, none of them is reported, and a later
+        """Work on some rows of a batch. If `Stream.settle` fails, none of these rows is reported, and a later
         attempt does them again."""
         rows, entries, results = batch.rows, batch.entries, []
         attempt, stopped, clock = stream.attempt, self.stopping.is_set, time.perf_counter

@@ -109,9 +109,9 @@ class PublishedRelease(NamedTuple):
 #
 # | the release                                       | its files are                                       |
 # |---------------------------------------------------|-----------------------------------------------------|
-# | has `manifest.sha256`, and at most                | a FileObject each, with size and SHA-256; those     |
+# | has `manifest.sha256`, and at most                | a FileObject each, with size and SHA-256 (files     |
 # | MOST_FILES files                                  | without a plain SHA-256, or whose name is not UTF-8,|
-# |                                                   | are named by a FileSet                              |
+# |                                                   | are named by a FileSet)                             |
 # | any other                                         | a FileSet for each media type, by their endings     |
 #
 # A FileObject needs a checksum that others can compute, and Croissant does not know XXH3. A reader

@@ -48,9 +48,9 @@ def dies_with(parent: int) -> Callable[[], None]:
 # Default seconds for a command. `beegfs-check-servers` needs 3 s for each kind with an absent server (6 tries
 # of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
 DEADLINE = 12.0
-# Environment variables for every command, with which it finds the file system and logs in to it. Others could
-# change the form of the output (`BEEGFS_COLUMNS`), or are secrets of a source. A caller adds those that its
-# command needs.
+# Environment variables for every command, with which it finds the file system and logs in to it. Other
+# variables could change the form of the output (`BEEGFS_COLUMNS`), or are secrets of a source. A caller adds
+# the variables that its command needs.
 KEPT = (
     "PATH", "HOME", "USER", "LOGNAME", "TZ", "SSL_CERT_FILE",
     "BEEGFS_MGMTD_ADDR", "BEEGFS_TLS_DISABLE", "BEEGFS_TLS_CERT_FILE", "BEEGFS_AUTH_FILE",
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
     out: str = ""
     err: str = ""
     # Reason for a missing exit status, or "". If the command could not be started, this is `not there: ` and
-    # the system's message. Others are `no answer within 12 s`, and that the budget had no time left.
+    # the system's message. Other reasons: `no answer within 12 s`, or no time left in the budget.
     why: str = ""
 
     @property

@@ -63,7 +63,7 @@ def stands_still(
     pause: Callable[[float], None],
     moved: Callable[[], bool],
 ) -> bool:
-    """Return whether `moved` stays false for `patience` seconds of this process's clock. It is called at
+    """Return whether `moved` stays false for `patience` seconds of this process's clock. `moved` is called at
     least twice in a heartbeat. `pause(seconds)` waits between two calls, and may raise to give up. A call of
     `moved` that takes longer than a heartbeat restarts the wait. Unresponsive servers (BeeGFS waits 600 s for
     them) delay the watched heartbeat, too."""

@@ -7,7 +7,7 @@ call's arguments it reports the path, or a descriptor's path (its folder, if a n
 | the thread's state              | the call's argument             | reported                              |
 |---------------------------------|---------------------------------|---------------------------------------|
 | D: it waits uninterruptibly     | a path, or a file's descriptor  | yes                                   |
-| S: it waits                     | the same, on a FUSE mount       | yes, as FUSE waits for its server     |
+| S: it waits                     | a path or descriptor, on FUSE   | yes, as FUSE waits for its server     |
 | S                               | anything else                   | no: a pause, a lock, a pipe, a socket |
 """
 
@@ -54,7 +54,7 @@ def watched(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _watch(say: Callable[[str], None], ended: threading.Event) -> None:
-    waiting: dict[str, tuple[KernelCall, float, float]] = {}  # by thread; start, and time of the next message
+    waiting: dict[str, tuple[KernelCall, float, float]] = {}  # by thread: call, start, time of next message
     while not ended.wait(LOOK):
         now, before, waiting = time.monotonic(), waiting, {}
         for task in os.listdir(_TASKS):

@@ -173,8 +173,8 @@ class Pace:
     A store fills at the rate, up to the amount of BURST seconds. If a taker finds it at 0 or more, the taker
     gets all that it wants, so that the store may become negative. Other takers wait, in no order. After
     PATIENT seconds a waiting taker claims precedence in the store. Later takers then take nothing, as long as
-    it repeats the claim every LOOK seconds. Even if the machine delays takers, no period gives more than its
-    length times the rate, the amount of BURST seconds, and a single taking.
+    it repeats the claim every LOOK seconds. Even if the machine delays takers, a period gives at most its
+    length times the rate, plus the amount of BURST seconds, plus one taking.
 
     The obvious solution is a queue in which each taker books its turn. On an overloaded machine many takers
     come late to their turns, and then all proceed at once. With 40 MB/s among four engines and a load of 17

@@ -39,9 +39,9 @@ class JobEnvironment(NamedTuple):
     (`python -X importtime`)."""
 
     job: str = ""  # the job's number; for an array's element the element's own number
-    # Whether the kernel confirms that this process is in that job. Processes that a job starts inherit its
-    # number and may outlive it. The number is enough to name an attempt. A lock needs this proof, since the
-    # scheduler is asked about its holder.
+    # Whether the kernel confirms that this process is in the job `job`. Processes that a job starts inherit
+    # the job's number and may outlive the job. The number is enough to name an attempt. A lock needs the
+    # proof, since the scheduler is asked about the lock's holder.
     proven: bool = False
     cluster: str = ""  # the cluster's name, without which a job's number means nothing
     array: str = ""  # the array's decimal number, if the job is an element

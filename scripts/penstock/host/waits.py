@@ -36,8 +36,8 @@ class Stop:
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0  # number of the signal; 0 if none came
-    out_of_time: bool = False  # the signal was that of the job's time limit
-    orphaned: bool = False  # no signal came: the step's run has ended
+    out_of_time: bool = False  # whether the signal announced the job's time limit
+    orphaned: bool = False  # whether no signal came, but the step's run has ended
     _stirred: int = -1  # an eventfd, not a lock: a signal handler may write to it at any point
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ def tidying(seconds: float = TIDY) -> Iterator[None]:
 
 
 def within(seconds: float) -> float:
-    """Return `seconds`, or at most the limit of `tidying` if a signal came and this is such a block."""
+    """Return `seconds`, but after a signal, inside `tidying`, at most the limit of that block."""
     return min(seconds, _tidies) if _tidies and _stop is not None and _stop.event.is_set() else seconds
 
 

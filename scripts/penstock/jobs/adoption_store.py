@@ -1,4 +1,5 @@
-"""The folder of a comparison, `.penstock/adoptions/<id>/`. It has the layout of a run, for the same elements.
+"""The folder of a comparison, `.penstock/adoptions/<id>/`. It has the layout of a run, so that a run's
+elements (the processes of its job arrays) can work on it.
 
     adoption.json      the tree, the listing and the options of the comparison
     listing.parquet, stated.parquet, empty-folders.json, run.json, plan.json, shards/, receipts/adopt/,
@@ -6,8 +7,8 @@
     survey/NNNNN/      the elements' findings on a shard's rows
     differences.jsonl, result.json: written at the end; a comparison without result.json is not finished
 
-`penstock adopt` compares a tree that penstock did not write with a source. If tree and listing are the same
-again, it continues the comparison: unchanged files that were read within a week are not read again.
+`penstock adopt` compares a tree that penstock did not write with a source. If a later call has the same tree
+and listing, it continues the comparison: unchanged files that were read within a week are not read again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.fs.path_walk import WalkedPath
 
 NEW = ".new-"  # prefix of a listing's folder while it is being made
-KEPT = 5  # newest comparisons of a dataset that stay, including the current comparison
+KEPT = 5  # number of a dataset's newest comparisons that are kept, including the current one
 
 
 def description(run: RunLayout) -> Path:
@@ -81,7 +82,7 @@ def described(run: RunLayout) -> Adoption:
 
 
 def bring(theirs: RunLayout, spool: RunLayout) -> bool:
-    """Copy an ended comparison's state into `spool`; return False if it has not ended."""
+    """Copy an ended comparison's state into `spool`; return False if the comparison has not ended."""
     if not theirs.result.exists():
         return False
     for name in ("shards", "survey"):
@@ -196,5 +197,5 @@ def _touched(run: RunLayout) -> float:
 
 def too_old(seen_ns: int) -> bool:
     """Return whether a row read at `seen_ns` (nanoseconds since the epoch) must be read again. It must after
-    a week, or if that time is in the future, for example by a wrong clock."""
+    a week, or if `seen_ns` is in the future, for example because a clock was wrong."""
     return not -BOUND <= time.time() - seen_ns / 1e9 <= array_job.STALE

@@ -1,6 +1,6 @@
 """Jobs that make no release: audits, repairs, comparisons of a tree with a source.
 
-A job's folder has the layout of a run, so that its elements run the same code as copy and verify:
+A job's folder has the layout of a run, so that its elements (processes) run the code of copy and verify:
 
     run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
 
@@ -57,7 +57,8 @@ def cut(
     """Divide a job's rows into shards, balanced by the costs in `load`; return the plan, still to be written.
 
     `write` writes the rows, in order; the shards are durable on return. Shards of an attempt without a plan
-    are removed first. `why` are the plan's reasons beside that for the number of shards. Raises NoSpaceError.
+    are removed first. `why` has the plan's reasons, except the reason for the number of shards. Raises
+    NoSpaceError.
     """
     from penstock.tables.shards import ShardsWriter
 
@@ -99,7 +100,7 @@ def describe(
 ) -> Run:
     """Write `run.json`, which the job's elements read. Each call replaces it, since settings may change.
 
-    `created` is UTC, ISO 8601; `counts` are files, bytes and objects scanned; `config` is frozen by
+    `created` is UTC, ISO 8601; `counts` are the numbers of files, bytes and objects; `config` is frozen by
     `serialization.freeze`. `probed` is the run whose `probe.json`, if any, the job also uses. Raises
     NoSpaceError, FailedError.
     """
@@ -126,7 +127,7 @@ def describe(
 
 
 def _hand_on_probe(published: RunLayout, folder: RunLayout) -> None:
-    """Copy plan's probe. If it is unreadable, only penstock's table of file systems counts."""
+    """Copy plan's probe. If the probe is unreadable, only penstock's table of file systems counts."""
     try:
         report = documents.load(PROBE_REPORT, published.probe)
     except (OSError, ValueError, NewerFormatError):

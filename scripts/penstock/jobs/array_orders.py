@@ -1,5 +1,5 @@
 """A person's orders for the live arrays of a dataset, of every run and audit: to end them, or to change how
-many of their elements run at once.
+many of their elements (processes of the array) run at once.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
-CANCEL_GRACE = 120.0  # seconds a cancelled step waits for its elements; the next run waits for survivors
+CANCEL_GRACE = 120.0  # seconds that a cancelled step waits for its elements; the next run waits for the rest
 ARRAYS = 16  # most live arrays of one step
 TOGETHER = 60.0  # seconds for which a few ended workers are collected, so that one array replaces them
 
@@ -218,8 +218,8 @@ def element_command(context: Context, run: RunLayout, step: str, link_holder: st
 def reads_back_beside(context: Context, run: RunLayout, step: str) -> bool:
     """Return whether workers of this step also read copied files back.
 
-    Workers of copy do, if workers of verify would get the same resources. For an adopted tree they do not: a
-    later step still changes its files.
+    Workers of copy do so if workers of verify would get the same resources. They do not for an adopted tree,
+    whose files a later step still changes.
     """
     cluster = context.config.cluster
     return (
@@ -279,12 +279,12 @@ def _living(watch: Watch) -> list[WatchedArray]:
 def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
     """Raise LockedError for an array that may be running out of this process's reach.
 
-    | submission               | here           | then                                             |
+    | submission               | backend here   | then                                             |
     |--------------------------|----------------|--------------------------------------------------|
     | SLURM's                  | local          | LockedError                                      |
     | of another cluster       | SLURM          | LockedError                                      |
     | local, elements may live | any            | LockedError (`array_supervision.may_write`)      |
-    | else                     | any            | continues                                        |
+    | any other                | any            | continues                                        |
     """
     cluster, context, dataset = watch.context.cluster, watch.context, watch.dataset
     where, why, hint = "", "", ""
@@ -458,9 +458,9 @@ def _ended_by_receipts(watch: Watch) -> bool:
     | all receipts exist and        | elements without an end, as reported by the  |                        |
     | nothing more is read back     | cluster                                      | done                   |
     |-------------------------------|----------------------------------------------|------------------------|
-    | not for RECEIPT_GRACE         | any                                          | no                     |
-    | longer                        | they wait, or run                            | no: they are cancelled |
-    | longer                        | COMPLETING, not known, or nothing at all     | yes                    |
+    | for less than RECEIPT_GRACE   | any                                          | no                     |
+    | for RECEIPT_GRACE or longer   | they wait, or run                            | no: they are cancelled |
+    | for RECEIPT_GRACE or longer   | COMPLETING, not known, or nothing at all     | yes                    |
     """
     cluster, silent = watch.context.cluster, watch.asked_in_vain is not None
     if watch.still_read(RECEIPT_GRACE):

@@ -1,4 +1,4 @@
-"""Tasks of an array's controller beside watching: it limits how many workers run at once, clarifies
+"""Tasks of an array's controller besides watching: it limits how many workers run at once, clarifies
 submissions with an unknown outcome, and finds local elements that may still write. The controller ends if its
 own job keeps its elements from starting.
 """
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 # The limit is `cluster.max_elements`, or the number set by `penstock limit DATASET --nodes N`
 # (`dataset.orders`). A change is written to `arrays.jsonl` first, then passed to the scheduler (SLURM's
 # ArrayTaskThrottle). No worker stops amid a shard: surplus workers, those of the highest numbers, end before
-# their next shard (`leaving`). Waits without a time limit for an unresponsive scheduler.
+# their next shard (`leaving`). For an unresponsive scheduler, these functions wait without a time limit.
 
 
 def read_slots(context: Context, run: RunLayout, step: str) -> int:
-    """Return how many elements of the step may run at once, according to the mark of `penstock limit` now."""
+    """Return how many elements of the step may run at once, according to the present mark of `limit`."""
     return _slots(orders.read_throttle(run), step, context.cluster.slots(step))
 
 
@@ -137,7 +137,7 @@ def shares(alive: Sequence[int], running: Sequence[int], most: int) -> list[int]
 
 
 def _slots(mark: Throttle, step: str, configured: int) -> int:
-    """
+    """Return how many elements of the step may run at once, according to the mark of `penstock limit`.
     | mark | step                             | elements at once               |
     |------|----------------------------------|--------------------------------|
     | none | any                              | as configured                  |
@@ -151,7 +151,7 @@ def _slots(mark: Throttle, step: str, configured: int) -> int:
 
 
 ASKED = 60.0  # seconds for which all elements must wait before each query for a deadlock
-# Seconds from the cluster's first yes to the controller's end. Other jobs may end meanwhile and make room.
+# Seconds from the first report of a deadlock to the controller's end. Other jobs may end meanwhile.
 BOUND = 300.0
 HINT = (
     "run `penstock run` outside a job that takes a node of its elements (on a login node), or give the "
@@ -213,20 +213,20 @@ class KeptOut:
 
 # Whether elements of a local array (processes beside their controller) may still write.
 #
-# The kernel ends these elements when their controller dies. They survive if it is only frozen (a suspended
-# process, a hanging node).
+# The kernel ends these elements when their controller dies. They survive if the controller is only frozen (a
+# suspended process, a hanging node).
 
 
 def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> str:
-    """Return a phrase naming the controller of a local array whose elements may still write; "" if none may.
+    """Return a phrase naming the controller if a local array's elements may still write, or else "".
 
     May wait for `heartbeat.PATIENCE` seconds.
 
     | the controller (`holder.lives`)    | progress files of its elements              | may write |
     |------------------------------------|---------------------------------------------|-----------|
-    | is not known                       |                                             | no        |
-    | is this process, or is dead        |                                             | no        |
-    | is alive                           |                                             | yes       |
+    | is not known                       | any                                         | no        |
+    | is this process, or is dead        | any                                         | no        |
+    | is alive                           | any                                         | yes       |
     | is on a host not visible from here | none, or unchanged for `heartbeat.PATIENCE` | no        |
     | is on a host not visible from here | changed meanwhile                           | yes       |
     """
@@ -270,16 +270,16 @@ def _progress(run: RunLayout, submission: ArrayLine) -> dict[int, int]:
 
 # Submissions with an unknown outcome: the cluster did not answer, or the controller was killed.
 #
-# The array may appear late: slurmctld carries out requests whose sender has gone. Within that time
-# (`Cluster.appears_within`) nothing is submitted again, and no submission counts as never made. If a second
-# array of the same elements still appears later, the watched array stays and the others are ended.
+# The array may appear late: slurmctld carries out requests whose sender has gone. For the time that
+# `Cluster.appears_within` states, nothing is submitted again, and no submission counts as never made. If a
+# second array of the same elements appears even later, the watched array stays and the others are ended.
 
 
 def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
     """Return a function that submits the array and returns its id; repeat its call after a TransientError.
 
-    It submits again only when the last try's array can no longer appear. If the cluster refuses the array,
-    the book records the array as ended, and the error is raised.
+    The function submits again only when the last try's array can no longer appear. If the cluster refuses the
+    array, the book records the array as ended, and the error is raised.
 
     | this try is | `find` returns | since the last try's end | then                                     |
     |-------------|----------------|--------------------------|------------------------------------------|
@@ -316,7 +316,7 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
 
 
 def array_of(watch: Watch, submission: ArrayLine) -> str:
-    """Return the id of the array that a lost controller was about to submit; "" if it was never submitted.
+    """Return the id of the array that a lost controller was about to submit; "" if there never was an array.
 
     Raises TransientError while the array may yet appear. "Within" is `Cluster.appears_within`.
 
@@ -326,8 +326,8 @@ def array_of(watch: Watch, submission: ArrayLine) -> str:
     | an array       | any time ago                      | for any time            | that array     |
     | none           | longer ago than "within", plus    | for any time            | ""             |
     |                | CLOCKS if on another machine      |                         |                |
-    | none           | later                             | for "within"            | ""             |
-    | none           | later                             | for less                | TransientError |
+    | none           | more recently                     | for "within"            | ""             |
+    | none           | more recently                     | for less than "within"  | TransientError |
     """
     cluster, name = watch.context.cluster, submission.name
     now = time.monotonic()

@@ -80,14 +80,14 @@ class QueuePlaces:
 
 T = TypeVar("T")
 
-# Most seconds for which an array unknown to the cluster counts as alive. After them, a cluster that claims to
-# forget nothing has lost its state.
+# Most seconds for which an array unknown to the cluster counts as alive. After that time, a cluster that
+# claims to forget nothing has lost its state.
 DOUBT = 3600.0
 # Seconds within which a receipt from another node must become visible here. Within the same time the cluster
 # must report the end of an element that has a receipt.
 RECEIPT_GRACE = 30.0
 SLOW = 5.0  # seconds after which a query is reported as slow; 50 ms is usual
-SAID = 30.0  # fewest seconds between two reports of an unresponsive cluster, queried once a minute
+SAID = 30.0  # fewest seconds between two reports of an unresponsive cluster, which is queried once a minute
 SILENT = 6 * 3600.0  # seconds without an answer after which a step ends
 SHORTEST = 0.05  # fewest seconds between two listings of receipts
 BETWEEN = 15.0  # most seconds between two looks at receipts and progress
@@ -134,7 +134,7 @@ class Watch:
     dataset: str
     run: RunLayout
     step: str
-    receipt_ok: Callable[[int], bool]  # reads a shard's receipt, and returns whether it is good
+    receipt_ok: Callable[[int], bool]  # function that reads a shard's receipt, and returns whether it is good
     indices: Sequence[int]  # indices of all shards that the step needs
     command: Sequence[str]  # a worker's command line, without its array and number
     cancelled: CancelMark
@@ -150,16 +150,17 @@ class Watch:
     claims: dict[int, tuple[int, ShardClaim]] = field(default_factory=dict)
     began: set[int] = field(default_factory=set)  # workers that claimed a shard
     progress: Progress = field(default_factory=Progress)
-    proven: Progress = field(default_factory=Progress)  # verify's work, which elements of copy also do
+    proven: Progress = field(default_factory=Progress)  # progress of reading back, also by elements of copy
     report: WaitReport = field(default_factory=WaitReport)
     asked_in_vain: float | None = None  # since when the cluster has not answered; None if it answers
     complained: float = float("-inf")  # when an unresponsive or slow cluster was reported last
     patient: bool = True  # whether to wait for a cluster that does not answer
-    amounts: Callable[[int, int], None] | None = None  # gets the files and bytes done
+    amounts: Callable[[int, int], None] | None = None  # function that gets the files and bytes done
     # The last limit that a person set on the number of workers at once.
     throttled: Throttle = field(default_factory=Throttle)
-    uses: Callable[[int, int], None] = lambda *_: None  # gets workers at work and bytes done, after `amounts`
-    widen: Callable[[int], None] = lambda _: None  # gets a raised limit of workers before it applies
+    # Called after `amounts`, with the number of workers at work and the bytes done.
+    uses: Callable[[int, int], None] = lambda *_: None
+    widen: Callable[[int], None] = lambda _: None  # called with a raised limit of workers before it applies
     # Since when an array has been unknown to the cluster, by the array's id or name.
     unknown: dict[str, float] = field(default_factory=dict)
     queue: QueuePlaces = field(default_factory=QueuePlaces)
@@ -171,11 +172,11 @@ class Watch:
     judged: set[int] = field(default_factory=set)  # workers whose end was judged (`worker_ends`)
     fruitless: int = 0  # workers that ended without a shard since the last claim or receipt
     bad_workers: int = 0  # workers that ended with BAD_NODE
-    silent: set[int] = field(default_factory=set)  # workers silent for PATIENCE that took no shard since
+    silent: set[int] = field(default_factory=set)  # workers silent for PATIENCE, without a new shard since
     beats: dict[int, WatchedClaim] = field(default_factory=dict)  # the claims of open shards, as last read
     ended_by_person: int = 0  # workers that a person cancelled: they are not replaced
     failures: NodeFailures = field(default_factory=NodeFailures)
-    excluded: list[str] = field(default_factory=list)  # nodes that no further array goes to
+    excluded: list[str] = field(default_factory=list)  # nodes that further arrays must not use
     exclusion_tried: bool = False  # whether an earlier controller's exclusions were checked with the cluster
     proven_at: float | None = None  # when the last of all receipts was read
     # The progress file's mtime of a lost worker's shard, and when that mtime was first read.
@@ -186,8 +187,9 @@ class Watch:
     superfluous: set[str] = field(default_factory=set)
     submitted: float = float("-inf")  # when an array was submitted last
     listed: float = float("-inf")  # when receipts were listed last
-    reads_back: bool = False  # whether its workers also read copied files back
-    reading: tuple[float, object] = (float("-inf"), None)  # when reading back last progressed, and to where
+    reads_back: bool = False  # whether the step's workers also read copied files back
+    # When receipts of verify, or its claims, were last seen to change, and what they were then.
+    reading: tuple[float, object] = (float("-inf"), None)
     reads: bool = False  # whether workers might still read back at `looked_at_reading`
     looked_at_reading: float = float("-inf")
 
@@ -365,7 +367,7 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
     | at any time                         | for any time                        | `_moves`    | alive     |
     | longer ago than memory plus CLOCKS  | for any time, and never seen alive  | none        | lost      |
     | at any time                         | longer than memory, or than DOUBT   | none        | lost      |
-    | later, or seen alive                | for less                            | any         | alive     |
+    | more recently, or seen alive        | for less than that                  | any         | alive     |
     """
     if watch.context.cluster.abilities.elements_end_with_controller:
         # Local elements were judged by their processes when this controller found the array.
@@ -384,8 +386,8 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
             held.setdefault(claim.number, []).append(index)
 
     def alive(number: int) -> bool:
-        # Read every shard from the first look on: otherwise it is unknown when they last progressed. In older
-        # versions each element did the shard of its own number.
+        # Read every shard from the first look on, or it would be unknown when a shard last progressed. In
+        # older versions each element did the shard of its own number.
         shards = held.get(number, ()) if live.submission.workers else [number]
         moves = sum(_moves(watch, index) for index in shards) > 0
         return moves or (doubted and (young or (number in before and not before[number].state.ended)))
@@ -398,7 +400,7 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
 
 def _moves(watch: Watch, index: int) -> bool:
     """Return whether a shard's progress file changed within `heartbeat.PATIENCE`, by this process's clock.
-    Other nodes' clocks may differ from it by at most CLOCKS."""
+    Clocks of other nodes may differ from this clock by at most CLOCKS."""
     try:
         written = os.stat(watch.run.progress(watch.step, index)).st_mtime_ns
     except OSError:

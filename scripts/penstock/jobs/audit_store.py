@@ -1,5 +1,6 @@
 """The audits of a dataset: their folders, `.penstock/audits/<id>/`, and the files that an audit's selection
-draws. Also when audits count as readings of files, which need no reading back for the next release.
+draws. Also decides when an audit counts as a reading, so that its files need no reading back for the next
+release.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 #
 # | the file was read back | its place in the order, from 0 to 1                                     |
 # |------------------------|-------------------------------------------------------------------------|
-# | soon                   | its path's number, within the first `share`                             |
-# | later                  | its path's number, counted from `start` on, within what is left         |
+# | soon                   | its path's number (a hash), within the first `share`                    |
+# | later                  | its path's number, counted from `start` on, within the rest             |
 
 
 def takes(choice: AuditSelection, path: str, part: int = -1, *, soon: bool = False) -> bool:
@@ -67,7 +68,7 @@ def drawn(choice: AuditSelection, paths: Sequence[bytes], soon: Sequence[bool], 
     head = b"%b\x00%d\x00" % (seed.encode(), part)
     if choice.kind == "sample":
         # XXH3 costs a seventh of BLAKE2, which took 1 s of CPU for a million paths. The seed is unknown
-        # before the audit begins, so nobody can choose paths that escape it.
+        # before the audit begins, so nobody can choose paths that escape the audit.
         number, key = xxhash.xxh3_64_intdigest, int.from_bytes(blake2b(head, digest_size=8).digest())
         limit = math.ceil(choice.share * 2.0**64)
         return [i for i, path in enumerate(paths) if number(path, key) < limit]
@@ -216,11 +217,12 @@ def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon:
 
     | finished slices of this rotation  | soon    | the next slice                                          |
     |-----------------------------------|---------|---------------------------------------------------------|
-    | of the release, with soon files   | any     | the slice after the release's last, of the same cut     |
+    | of the release, with soon files   | any     | the slice after the release's last slice, of its cut    |
     | first                             |         |                                                         |
     | of the release, any other         | any     | the slice after the last slice of any release           |
-    | none of the release               | 0, or 1 | the same: a slice is a share of the paths, so it also   |
-    |                                   |         | covers a dataset that gets new releases often           |
+    | none of the release               | 0, or 1 | the slice after the last slice of any release: slices   |
+    |                                   |         | are shares of the paths, so they also cover a dataset   |
+    |                                   |         | that gets new releases often                            |
     | none of the release               | between | the first slice of a new cut, in which the other files  |
     |                                   |         | continue where the last slice of any release ended      |
     """
@@ -341,8 +343,8 @@ class CountedReadings:
     def __call__(
         self, paths: Sequence[bytes], sizes: Sequence[int], soon: Sequence[bool], /
     ) -> Sequence[int]:
-        """Return when each of these files was read last, in seconds since the epoch; 0 if by no audit. `soon`
-        marks files that were read back soon for the release (`core.grades.is_soon`)."""
+        """Return when each of these files was read last, in seconds since the epoch; 0 if no audit read it.
+        `soon` marks files that were read back soon for the release (`core.grades.is_soon`)."""
         times = [0] * len(paths)
         for began, choice in self.audits:
             for place in drawn(choice, paths, soon):
@@ -352,9 +354,9 @@ class CountedReadings:
 
 
 def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
-    """Return the readings of a release that count; None if there are none, or seal or audits are unreadable.
+    """Return the readings of a release that count, by audits of the dataset's owner.
 
-    Only audits by the dataset's owner are read.
+    Returns None if there are none, or if the release's seal or the audits are unreadable.
 
     | the audit                                              | counts |
     |--------------------------------------------------------|--------|

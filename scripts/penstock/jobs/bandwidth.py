@@ -1,5 +1,6 @@
-"""The cap on a network link. An administrator sets, in a file, the rate at which all elements together may
-read. This module has that file, its folder, and the share of one process or of a run's controller.
+"""The cap on a network link. An administrator sets, in a file, the rate at which all elements (processes of
+job arrays) together may read. This module has that file, its folder, and the share of one process or of a
+run's controller.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Cap(NamedTuple):
-    """The limits for all elements together; None if there is no limit."""
+    """The limits for all elements together. A field is None if it has no limit."""
 
     rate: int | None = None  # bytes a second
     requests: int | None = None  # requests a second
@@ -111,7 +112,7 @@ def judged(path: Path, status: os.stat_result, owner: int) -> tuple[str, str]:
     | no plain file, or has a second name                | stop    |
     | of an account that is neither root nor the folder's| stop    |
     | writable by its group or others                    | stop    |
-    | else                                               | nothing |
+    | anything else                                      | nothing |
     """
     where = printable(str(path))
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -211,8 +212,8 @@ def unusable(path: Path, why: OSError | str) -> PreflightError:
 
 
 def looked_at(folder: Path) -> Path:
-    """Return the path of `holders` in a usable folder, even if this account must still make it. Changes
-    nothing. Raises PreflightError with advice, also if an older penstock copies over the link."""
+    """Return the path of `holders` in a usable folder, even if `holders` must still be made. Changes nothing.
+    Raises PreflightError with advice, also if an older penstock copies over the link."""
     holders = folder / HOLDERS
     try:
         above = folder.stat()
@@ -249,8 +250,8 @@ def prepared(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[str]:
-    """Yield the name of a new file in `holders`, removed after the context; "" if none could be made. The
-    file shows whether a node sees this folder, or another folder at the same path."""
+    """Yield the name of a new file in `holders`, or "" if none could be made. It is removed after the
+    context. The file shows whether a node sees this folder, or another folder at the same path."""
     # The file is a beat without a holder, which `sweep` removes if this process is killed.
     name = f"begin.{secrets.token_hex(8)}.{secrets.token_hex(4)}.0"
     path = folder / HOLDERS / name
@@ -281,7 +282,7 @@ class Overview(NamedTuple):
 
     said: Cap  # the cap in the cap file
     wrong: str  # why the cap file is not trusted; "" if it is trusted, or absent
-    mend: str  # what its owner can do about that
+    mend: str  # what the file's owner can do about that
     held: list[HolderShare]  # the shares, the largest first
 
 
@@ -318,7 +319,7 @@ def set_cap(folder: Path, rate: str) -> None:
     """
     try:
         if not folder.is_dir():
-            # Never make its parents: if a file system is not mounted, they would be made on another one.
+            # Never make the parents: if their file system is not mounted, they would be on another one.
             folder.parent.stat()
             small_files.make_dirs(folder, 0o755)
         owner = folder.stat().st_uid
@@ -338,7 +339,7 @@ def set_cap(folder: Path, rate: str) -> None:
         raise unusable(folder, error) from None
 
 
-# Shares of a network link: a run's share, held by its controller, and a copying process's, for its engine.
+# Shares of a network link: a run's share, held by its controller, and a copying process's own share.
 #
 # The share's thread reads the cap file and passes each allowance, with its end, to the engine's workers. The
 # workers thus obey it even while a file system blocks the engine's main thread (`host.pacing.Allowances`).
@@ -378,7 +379,7 @@ def reading(
     say: Callable[[str], None],
     wait: Callable[[float], object],
 ) -> Iterator[LinkShare | None]:
-    """Yield a process's `LinkShare`, before its first byte is read; None if no cap is configured. Until a
+    """Yield a process's `LinkShare`, before it reads a byte, or None if no cap is configured. Until a
     share is granted, calls `wait`, which may raise."""
     if link.folder is None:
         yield None

@@ -10,7 +10,7 @@ for each of the largest datasets that may have steps at the same time,
 
     STEP + files * FILE + min(files, RENAMES) * RENAMED
 
-MiB of a step's processes, measured with S3 objects; shared pages count in each process (`python
+The memory of a step's processes in MiB, measured with S3 objects; shared pages count in each process (`python
 benchmarks/controller.py 100000 1000000`; `10000000 --until plan`; `300000 1000000 2000000 --changed`):
 
 | files                             | list | plan | permissions | publish |

@@ -77,9 +77,9 @@ def holding(
     file exists, and for the budget of metadata operations. A notice informs other accounts and runs
     (`dataset.staging_notice`) until the run is published, the repair is done, or a step fails.
 
-    Raises LockedError (exit 7), which names the holder, or the run that took over the dataset. That replaces
-    the step's own errors, which are raised otherwise. Raises CancelledError if this step's workflow was
-    cancelled, PreflightError if the dataset has a wrong state or owner.
+    Raises LockedError (exit 7), which names the holder, or the run that took over the dataset. In the second
+    case it replaces the step's own error. Raises CancelledError if this step's workflow was cancelled,
+    PreflightError if the dataset has a wrong state or owner.
     """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
@@ -162,8 +162,8 @@ def _shares(context: Context, layout: DatasetLayout, step: str, run: str, releas
 
 
 def _overtaken(hold: HeldDataset) -> LockedError | None:
-    """Return LockedError if another run took over the dataset, otherwise None. It replaces the step's own
-    error, whose cause may be the other run's work on source or tree."""
+    """Return LockedError if another run took over the dataset, otherwise None. The LockedError replaces the
+    step's own error, whose cause may be the other run's work on source or tree."""
     try:
         hold.assert_held()
     except LockedError as error:

@@ -108,8 +108,8 @@ def controller_of(context: Context, claim: ClaimFile) -> str:
 
 
 def scheduler(context: Context, job: str, cluster: str) -> bool | None:
-    """Return whether the scheduler reports the job as ended; None if not known. A job of another cluster is
-    never known: its number may belong to a different job here."""
+    """Return whether the scheduler reports the job as ended; None if that is unknown. It is always unknown
+    for a job of another cluster, whose number may belong to a different job here."""
     try:
         if not cluster or context.cluster.name() != cluster:
             return None
@@ -136,12 +136,12 @@ def scheduler(context: Context, job: str, cluster: str) -> bool | None:
 # | who works for the run                 | the note (`last_end`) | `state`                                 |
 # |---------------------------------------|-----------------------|-----------------------------------------|
 # | a live step, which holds the lock     | any                   | `copying`, `verifying`, ..., by step    |
-# | the same, and the PAUSE file exists   | any                   | `waiting`                               |
-# | the same, and no element has started  | any                   | `waiting`, with the queue's reason      |
+# | a live step, while PAUSE exists       | any                   | `waiting`                               |
+# | a live step without a started element | any                   | `waiting`, with the queue's reason      |
 # | its live controller, while another    | any                   | `waiting`, for that command             |
 # | command holds the lock                |                       |                                         |
 # | its live controller, between steps    | any                   | `starting` the next step                |
-# | only its arrays                       | any                   | as for the step; run watches them again |
+# | only its arrays                       | any                   | as for a live step; `run` watches again |
 # | a submitted controller, not begun     | any older note        | `waiting`                               |
 # | nobody                                | of a signal, `cancel` | `stopped`                               |
 # | nobody                                | of an error           | `failed`                                |
@@ -177,7 +177,7 @@ def read(context: Context, judgement: Judgement, submitted: str | None = None) -
     """Return the state of the judged dataset, whatever its folder contains.
 
     `submitted` is the job of a controller that waits in the queue, with SLURM's reason in brackets. It is ""
-    if no controller waits, or None if the queue was not read: the notice then counts.
+    if no controller waits. If it is None, the queue was not read, and the notice counts.
     """
     layout = judgement.layout
     staging, now = staging_notice.find(layout), time.time()
@@ -198,7 +198,7 @@ def read(context: Context, judgement: Judgement, submitted: str | None = None) -
         problem = error
     lock = locked(layout)
     if lock and lock.lives is None:
-        noticed = ""  # the step may be dead, since its missing heartbeat also touches the notice
+        noticed = ""  # the step may be dead: the heartbeat that touches the notice has stopped
     if submitted and (lock is None or lock.lives is False):
         work = {
             "state": "waiting",
@@ -360,7 +360,7 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
 
 def _silence(run: Run, step: str, now: float) -> float:
     """Return the seconds since the step's open SLURM arrays last wrote progress, or were submitted. Returns 0
-    if there are no such arrays, or within PATIENCE, by which a heartbeat may be late."""
+    if there are no such arrays, or for times within PATIENCE, since a heartbeat may be that late."""
     arrays = [
         array
         for array in ArrayBook(run.folder.arrays).open(step)

@@ -1,4 +1,4 @@
-"""One element of an array: all the work on its shards, based only on the state on the target.
+"""One element (process) of a job array: its work on its shards, based only on the state on the target.
 
 An element writes its shard's progress, receipt and outcome. The engine does the rest (`jobs.element_work`). A
 receipt is written only if every row of the shard is done, durably, and nothing failed. After any other end
@@ -124,7 +124,7 @@ class Element:
 
     @property
     def overlaps(self) -> bool:
-        """Whether two shards may be under way at once: not under a byte limit, which would count for each."""
+        """Whether two shards may be under way at once. Not under a byte limit: each would take all of it."""
         return self.run.config.engine.limit is None and self._limits.bandwidth.folder is None
 
     def check(self) -> None:
@@ -137,9 +137,9 @@ class Element:
         """Do the shard of this claim; return the exit status.
 
         Calls `fed` when worker processes have all its rows, and at most half of its bytes are left. Another
-        thread may then begin the next shard. If both began together, they would end together, and nothing
-        would be copied while both wait at their barrier. Raises ClaimLostError if another worker took the
-        shard; this attempt then writes no outcome.
+        thread may then begin the next shard. If two shards began together, they would end together, and
+        nothing would be copied while both wait at their barrier. Raises ClaimLostError if another worker took
+        the shard; this attempt then writes no outcome.
         """
         folder, step, index = self.folder, self._step, claim.index
         reporter = Reporter(folder.progress(step, index), beat=self._beat())

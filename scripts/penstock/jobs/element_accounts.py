@@ -1,4 +1,4 @@
-"""Gather the usage of a run's elements for the report.
+"""Gather the usage of a run's elements (the processes of its job arrays) for the report.
 
 Sources: the figures that each process measured, the claims and receipts of its shards, the book of
 submissions (`arrays.jsonl`), and SLURM's accounting.

@@ -1,5 +1,6 @@
-"""Attempts at shards that ended without a receipt, and the error of a step with unfinished shards. Also which
-nodes are excluded from further submissions, since elements keep failing there.
+"""Attempts at shards that ended without a receipt (the proof that a shard is done), and the error of a step
+with unfinished shards. Also which nodes further submissions exclude, since elements (the array's processes)
+keep failing there.
 """
 
 from __future__ import annotations
@@ -239,7 +240,7 @@ def _last_lines(log: Path, count: int = 3) -> list[str]:
 #
 # A node counts as bad after MOST ends that count against it. An error that occurs everywhere makes every node
 # look bad. So a node is excluded only while the cluster finds another node (`Cluster.spares`), and only for
-# HOURS. Beyond UNPROVEN nodes, only as many are excluded as elements of the step ended well.
+# HOURS. At most UNPROVEN nodes are excluded, and one more for each shard that ended well.
 
 MOST = 2  # ends of elements on a node after which it is left out
 UNPROVEN = 3  # number of nodes excluded even if no element of the step has ended well anywhere
@@ -247,7 +248,7 @@ HOURS = 12  # hours for which a node is excluded from arrays
 
 
 def against_node(status: Status, *, outcome: bool) -> bool:
-    """Return whether an end counts against its node, by the table above. `outcome`: the element wrote one."""
+    """Return whether an end counts against its node (table above). `outcome`: whether there is an outcome."""
     if status.state is not State.FAILED or status.cause is Cause.TIME or status.out_of_memory:
         return False
     if status.cause in (Cause.NODE, Cause.LAUNCH):

@@ -83,7 +83,7 @@ class Totals:
     unchanged_bytes: int = 0
     renamed: int = 0  # unchanged files with another name in the release
     renamed_bytes: int = 0
-    taken: int = 0  # files of another run's staging; a giant counts if that has any part of it
+    taken: int = 0  # files in another run's staging, including giants of which it has any part
     taken_bytes: int = 0
     folders: int = 0  # new folders
     own_files: int = 0  # unchanged files that get an inode of their own on the target
@@ -144,8 +144,8 @@ def require_room(
 ) -> str:
     """Return a sentence on the space that the copy takes and the free space.
 
-    `keep` bytes must stay free, and room for what `others` will still write. Raises NoSpaceError if bytes or
-    inodes do not suffice.
+    Beside the copy, `keep` bytes and the files that `others` will still write must have room. Raises
+    NoSpaceError if bytes or inodes do not suffice.
     """
     space = facts(layout.root)
     files = totals.new_inodes
@@ -182,8 +182,8 @@ def element_rates(layout: DatasetLayout, tried: Mapping[str, float] = MappingPro
 
 
 def other_steps(layout: DatasetLayout, files: int) -> OtherSteps | None:
-    """Return the time of the other steps for this number of files, in proportion to the last published run.
-    None if no published run has readable receipts."""
+    """Return the time of the steps beside copy for this number of files, in proportion to the last published
+    run. None if no published run has readable receipts."""
     try:
         line = next((line for line in history.lines(layout) if line.run), None)
         if line is None:
@@ -201,7 +201,7 @@ def element_time(
 ) -> Callable[[int], Estimate]:
     """Return a function from a shard's index to the time that its element takes alone.
 
-    The time follows from the newest measured run's rates, or assumed rates, and is not below that of `limit`
+    The time follows from the newest measured run's rates, or assumed rates. No rate above `limit` is used
     (`element_rate`). Reading back (`copies` is False) was never measured, and is estimated as a copy. A
     rehearsal does not count, since it had source and target for itself.
     """

@@ -1,5 +1,5 @@
-"""Reading back beside the copy. A worker of copy also does verify's work on copied shards. It never reads
-faster than it copies, and pauses while reading makes the copy slower.
+"""Reading back beside the copy. A worker (a process of the job array) of copy also does verify's work on
+copied shards. It never reads faster than it copies, and pauses while reading makes the copy slower.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 # | situation                             | then the worker                                              |
 # |---------------------------------------|--------------------------------------------------------------|
 # | the copy was measured alone for QUIET | reads, and measures the copy after each TRIED                |
-# | the copy has less than MUCH of its    | stops reading, each time in a row for twice as long, and     |
-# | rate alone, or twice in a row less    | then measures the copy's rate alone again                    |
-# | than SLOWER of it                     |                                                              |
+# | the copy's rate is below MUCH of its  | stops reading (for twice as long as before, if it happens    |
+# | rate alone, or twice in a row below   | repeatedly), and then measures the copy's rate alone again   |
+# | SLOWER of its rate alone              |                                                              |
 # | the copy keeps its rate               | continues; after AGAIN it measures the copy alone once more  |
 # | nothing is copied                     | reads as fast as it can                                      |
 
-QUIET, TRIED, AGAIN = 3.0, 10.0, 60.0  # seconds
+QUIET, TRIED, AGAIN = 3.0, 10.0, 60.0  # seconds; see the table
 REST = 10.0  # seconds of the first rest
-LONGEST_REST = 300.0  # seconds
+LONGEST_REST = 300.0  # most seconds of a rest
 SLOWER, MUCH = 0.95, 0.8  # fractions of the copy's rate alone
 WINDOW = 1.0  # seconds over which no more is read than copied
 SLACK = 64 << 20  # bytes that may be read ahead within a WINDOW: some blocks of each stream
@@ -112,7 +112,7 @@ class ReadingPace:
             self._alone = None
 
     def _is_ahead(self, now: float, copied: int, total: int) -> bool:
-        """Return whether more was read than copied in this WINDOW, which lasts on while reading is ahead."""
+        """Return whether more was read than copied in this WINDOW, which grows while reading is ahead."""
         mark = self._window or _Mark(now, copied, total)
         ahead = total - mark.read > copied - mark.copied + SLACK
         if not ahead and now - mark.at >= WINDOW:
@@ -135,8 +135,8 @@ class ReadingPace:
 # | with rows that were linked, or taken | when all shards are copied: each further link to an inode     |
 # | over                                 | changes its ctime                                             |
 # | that another node wrote              | at once: a cold read on another node proves more              |
-# | that this node wrote                 | at once if it works alone; otherwise if no other node took it |
-# |                                      | within OWN seconds                                            |
+# | that this node wrote                 | at once if this worker works alone; otherwise if no other     |
+# |                                      | node took the shard within OWN seconds                        |
 #
 # Shards copied earlier come first, as far as listings show it. A worker lists receipts and claims when it
 # knows of no shard to take.
@@ -144,7 +144,7 @@ class ReadingPace:
 STEP = "verify"
 OWN = 60.0
 LOOKS = 1.0, 30.0  # fewest and most seconds between two looks for shards
-SHARDS_A_SECOND = 200  # number of the run's shards for which the next look is delayed by a second
+SHARDS_A_SECOND = 200  # for each such number of shards in the run, the next look is a second later
 IDLE = 10.0  # seconds to wait for shards that others hold, once all are copied
 FAILURES = 2  # failed readings in a row, after which a worker leaves reading to others
 

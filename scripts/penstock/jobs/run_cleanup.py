@@ -116,9 +116,9 @@ def damage(folder: RunLayout) -> str:
 # A staging has no plan if the step plan was killed, or plan.json was damaged. It is removed, with a note,
 # before the step plan makes a new plan (`clear_own`).
 #
-# If another run's plan uses a run's staging, that run is marked (`taken.json`) and never continued: files may
-# have moved out. If the same listing comes again, the run starts from the beginning; its old state is kept as
-# `runs/<run>.<n>`. If a release's name is configured, a staging of that name is renamed.
+# If another run's plan uses a run's staging, the staging's run is marked (`taken.json`) and never continued:
+# files may have moved out. If the same listing comes again, the run starts from the beginning, and its old
+# state is kept as `runs/<run>.<n>`. If a release's name is configured, a staging of that name is renamed.
 
 _SUFFIX = ".staging"
 
@@ -250,8 +250,8 @@ def _holds_tree(run: Run, data: Path | None = None) -> bool:
 def give_back(context: Context, run: Run, why: str) -> None:
     """Rename the adopted tree in the run's staging back to its former path. No file of it is ever deleted.
 
-    Call it under the dataset's lock, while no element of the run lives. Raises FailedError if that path is
-    taken now.
+    Call it under the dataset's lock, while no element of the run lives. Raises FailedError if something else
+    is at the former path.
     """
     mark = documents.read_adopted_tree(run.folder)
     assert mark is not None

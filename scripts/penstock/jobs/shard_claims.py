@@ -21,17 +21,18 @@ Workers divide the shards only by files. No process assigns shards, and nodes ne
 | does not exist                                       | yes: the first                                 |
 | has an outcome, written by its worker, or by the     | yes, if this command (`call`) has no claim, or |
 | controller for a worker that the scheduler ended     | its last claim has no outcome or an outcome    |
-| belongs to this worker, which the scheduler started  | with `retry`, and at most `retries` of its     |
-| again                                                | claims were charged                            |
-| was not touched for PATIENCE, by the clock of the    | the same                                       |
+| or belongs to this worker, which the scheduler       | with `retry`, and at most `retries` of its     |
+| started again                                        | claims were charged                            |
+| was not touched for PATIENCE, by the clock of the    | yes, on the same conditions                    |
 | worker that looks, even if it is empty or damaged    |                                                |
 | is any other                                         | no: its worker is at work                      |
 
-A claim is not charged (`free`) if a time limit or a signal ended it with progress. Nor is it if it ended by
-the PAUSE file, preemption, a bad node, or a restart of its worker after a signal. An unreadable claim above
-the command's last is charged. Other commands' claims are not: earlier failures are tried again, and two
-commands at once do not retry for ever. Between two looks at most a HEARTBEAT counts as time without a touch,
-in the controller a fourth of PATIENCE. So absent servers, or a halted observer, make no worker count as dead.
+A claim is not charged (`free`) if a time limit or a signal ended it with progress. Nor is it charged if the
+PAUSE file, preemption, a bad node, or a restart of its worker after a signal ended it. An unreadable claim
+above the command's last is charged. Other commands' claims are not charged: earlier failures are tried again,
+and two commands at once do not retry for ever. Between two looks, at most a HEARTBEAT (in the controller, a
+fourth of PATIENCE) counts as time without a touch. So no worker counts as dead because servers were absent,
+or because the looking process was halted.
 
 **Deaths of workers.** "Next" is the worker that claims the next generation.
 
@@ -43,20 +44,21 @@ in the controller a fourth of PATIENCE. So absent servers, or a halted observer,
 | after that, or amid the rows             | a claim, maybe journals   | next after PATIENCE, or once the    |
 |                                          |                           | controller reports its end; next    |
 |                                          |                           | continues at the journal            |
-| before its receipt has its name (without | a temporary name (a torn  | the same; all rows are done         |
-| hard links: its content)                 | receipt)                  |                                     |
+| before its receipt has its name (without | a temporary name (a torn  | as if it had died amid the rows;    |
+| hard links: its content)                 | receipt)                  | all rows are done                   |
 | before its outcome has its name          | a claim                   | as if it had died amid the rows     |
 | after its receipt or outcome             | receipt or outcome        | next at once, or nobody             |
 | and wakes amid the rows after next began | a higher claim            | it ends the shard (C2)              |
-| and wakes then, before its receipt       | the same, maybe a receipt | it writes no receipt (C4)           |
+| and wakes then, before its receipt       | a higher claim, maybe     | it writes no receipt (C4)           |
+|                                          | also a receipt            |                                     |
 | and wakes then, before its outcome       | a higher claim            | its outcome is for its claim (C5)   |
 
 A look may be old, since NFS may reply from its cache for up to a minute: C2 only prevents duplicate work.
 Receipts, and the look at each file after the last writer, keep anything unproven from being published.
 
 **No listing for each claim.** A worker begins at its own place in the order, and claims by O_EXCL alone. When
-it finds another's claim it lists the folder once, and continues with unclaimed shards. Once all are claimed
-it watches WATCHED open shards at a time. A claim that is touched gives its place to the next shard.
+it finds another worker's claim, it lists the folder once, and continues with unclaimed shards. Once all are
+claimed, it watches WATCHED open shards at a time. A claim that is touched gives its place to the next shard.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ if TYPE_CHECKING:
     from penstock.core.element_documents import ElementOutcome
     from penstock.core.layout import RunLayout
 
-LOOKED_AT = 64  # most shards left for later by `prefers`, or judged without a listing
+LOOKED_AT = 64  # most shards that `prefers` leaves for later, or that are judged without a listing
 WATCHED = 16  # others' claims that an idle worker watches at a time
 LOOK = 1.0  # seconds between two looks for a higher claim
 LONGEST = 65_536  # most bytes of a claim: a longer file is not a claim
@@ -204,7 +206,7 @@ class Claim:
                 self.require()
 
     def require(self) -> None:
-        """Look now, and raise as `look` does, or an error of `errno_map.storage_error` if that fails."""
+        """Look now. Raises as `look` does, or an error of `errno_map.storage_error` if the look fails."""
         try:
             os.lstat(self._next)
         except FileNotFoundError:
@@ -253,7 +255,7 @@ class ShardClaims:
 
     `worker` is the content of its claims, without `worker` and `charged`. `shards` are all that may be open,
     in the plan's order; the worker begins at `place`. `holds` returns whether a shard's receipt is valid.
-    `name` returns a new attempt's name, unique on all nodes. `prefers` selects shards that suit it better.
+    `name` returns a new attempt's name, unique on all nodes. `prefers` selects shards that suit the worker.
     """
 
     def __init__(
@@ -282,7 +284,7 @@ class ShardClaims:
     def next(self) -> Claim | None:
         """Claim a shard, unclaimed shards first; None if no shard can be taken now.
 
-        Other workers may still be at work, and fail. Reads WATCHED claims, so a waiting worker calls it at
+        None is not final, since other workers may fail. Reads WATCHED claims, so a waiting worker calls it at
         least once in a HEARTBEAT. Raises the errors of `errno_map.storage_error`.
         """
         return self._unclaimed() or self._again()
@@ -373,8 +375,8 @@ class ShardClaims:
         )
 
     def _earlier(self, last: ShardClaim) -> bool:
-        """Return whether this worker made the claim before the scheduler started it again. That process has
-        ended, or is on a node that the scheduler gave up, where C2 ends it."""
+        """Return whether this worker made the claim before the scheduler started it again. The old process
+        has ended, or is on a node that the scheduler gave up, where C2 ends it."""
         own = self._worker
         return (last.array, last.number) == (own.array, own.number) and last.restarts < own.restarts
 

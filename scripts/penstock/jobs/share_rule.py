@@ -109,7 +109,7 @@ class SharesFolder:
 # | `holder.<holder>.<new>.<most>.<processes>` | the controller | the holder uses `most` thousandths at most |
 # |                                            |                | and gives each process an even part        |
 # | `begin.<holder>.<process>.<number>`        | each process   | the process lives, and uses nothing yet    |
-# | `beat.<holder>.<process>.<number>`         | its rename     | it lives, and all others count the holder  |
+# | `beat.<holder>.<process>.<number>`         | a rename of it | it lives, and all others count the holder  |
 #
 # A holder's name has 8 digits by which controllers of a run find it, and 8 random digits. Elements get the
 # name on their command line. `<new>` is random: no name is made twice, so an operation that is delayed for
@@ -140,7 +140,7 @@ def abandoned(late: float) -> float:
 
 class Post(NamedTuple):
     most: int  # the largest part for the holder, of PARTS
-    processes: int  # number of processes that may use it at once; 0 if none may yet
+    processes: int  # number of processes that may use this part at once; 0 if none may yet
 
 
 class Holder(NamedTuple):
@@ -172,7 +172,7 @@ def divided(most: Mapping[Holder, int], own: Holder) -> float:
     """Return the part of PARTS for the holder `own`. Parts are even, but no holder gets more than its `most`.
 
     Each view shows at least all holders that use anything, so a further holder must never enlarge another's
-    part. Only an account's NAMES largest holders count. If it has more, they divide what those would get.
+    part. Only an account's NAMES largest holders count. If it has more, all divide what these would get.
     """
     accounts: dict[int, list[int]] = defaultdict(list)
     for holder, claim in most.items():
@@ -231,7 +231,7 @@ class _Memory:
         return state.uid if state else NOBODY
 
     def _any_of(self, files: Sequence[str], uid: int) -> bool:
-        """Return whether any of these new beats may be this account's. A file renamed since then may be."""
+        """Return whether any of these new beats may be this account's. A file renamed meanwhile may be."""
         states = (self._folder.state(name) for name in files[:LOOKED])
         return any(state is None or state.uid == uid for state in states) or len(files) > LOOKED
 
@@ -249,7 +249,7 @@ class Member:
 
     `rest` waits for a number of seconds; an exception from it ends `hold`. `run` is the holder's name, 16
     hexadecimal digits. The posting process passes 8 digits, by which it finds an earlier holder. `who` is the
-    readable content of its files. `clock` gives this machine's seconds, also those of its sleep. `late` is a
+    readable content of its files. `clock` gives this machine's seconds, and counts its sleep. `late` is a
     listing's greatest age in seconds. `wanted` returns the post that the one posting process wants; None for
     other processes. `lowers`: False if more processes may live than are posted: an earlier controller's
     higher post then stays. `new_name` returns the given number of random hexadecimal digits.

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 # folder is unresponsive, the thread hangs, and the share ends at the time in `Member.usable`.
 
 READ = 2.5  # seconds between two calls of `tick` at rest
-ENDING = 5.0  # most seconds for the end; files left then still count for a while, and are removed later
+ENDING = 5.0  # most seconds for the share's end; files left then count for a while, and are removed later
 UNUSED = 30.0  # seconds after which unused parts go to other holders
 RAISED = 5.0  # seconds of full use after which a holder claims more
-SHOWN = 200  # most holders in one look: others may make thousands, and `divided` visits all for each
+SHOWN = 200  # most holders in one look: others may make thousands, and `divided` visits all holders for each
 KEPT = 3600.0  # seconds without a beat, by the file system's clock, after which files are removed
 _LOOK = 0.2
 
@@ -142,8 +142,8 @@ class Share:
 def claimed(most: int, part: float, used: float | None, *, left: int, works: bool) -> int:
     """Return the new claim, of PARTS, of a holder that claims `most` now and has `part` (0 to 1) of the rate.
 
-    `used` is the fraction of their allowance that its working processes used; None if not known yet. `left`
-    is the part that others do not claim.
+    `used` is the fraction of their allowance that the holder's working processes used; None if not known yet.
+    `left` is the part that others do not claim.
 
     | left         | works | used            | new claim        |
     |--------------|-------|-----------------|------------------|
@@ -152,7 +152,7 @@ def claimed(most: int, part: float, used: float | None, *, left: int, works: boo
     | less         | no    |                 | 1                |
     | not all      | yes   | less than half  | half of its part |
     | not all      | yes   | 0.9 or more     | all              |
-    | not all      | yes   | else, not known | as before        |
+    | not all      | yes   | other, unknown  | as before        |
     """
     if left == PARTS or (works and used is not None and used >= 0.9):
         return PARTS
@@ -183,8 +183,8 @@ class Hold(Share):
         """`rate` returns the rate of all holders together, infinite if there is no cap.
 
         `per_process` is one process's own limit; `processes` counts those that may work before `begin`. Set
-        `ends` if no other process lives when this one ends, `stopped` if that holds after an error. `lowers`
-        is as in `Member`.
+        `ends` if no other process lives when this one ends, and `stopped` if this is also so after an error.
+        `lowers` is as in `Member`.
         """
         super().__init__(folder, digits, who, self._wanted, lowers=lowers)
         self._ends, self._stopped = ends, stopped
@@ -207,8 +207,8 @@ class Hold(Share):
     def begin(self, processes: int, wait: Callable[[float], object], *, first: bool = False) -> None:
         """Return when this number of processes may work at once.
 
-        `first`: no process of the holder lives yet; otherwise a higher post stays. Calls `wait` repeatedly,
-        which may raise. Raises FailedError if the folder cannot be used, or takes no file.
+        Set `first` if no process of the holder lives yet. If it is not set, a higher post stays. Calls `wait`
+        repeatedly, which may raise. Raises FailedError if the folder cannot be used, or takes no file.
         """
         member, began = self.member, clock()
         self._processes, self._works, self._since, member.lowers = processes, True, began, first
@@ -310,7 +310,7 @@ def _who(path: Path) -> str:
 
 REMOVALS = 1000  # names a second that all removals together remove if there is no budget of operations
 UNCOUNTED = 0.1  # part of the budget for a process that cannot hold a share
-# Most holders that `holders_of` returns, and most characters of each: other accounts wrote these texts.
+# Most holders that `holders_of` returns, and most characters of each text, since other accounts wrote it.
 NAMED, LONGEST_HOLDER = 20, 300
 
 
@@ -348,7 +348,7 @@ def ops_hold(context: Context, layout: DatasetLayout, step: str, run: str, relea
 
 
 def rate_of(share: Share | OpsHold | None, ops: float, uncounted: float = UNCOUNTED) -> Callable[[], float]:
-    """Return a function for the operations a second allowed now; `uncounted` of `ops` without a share."""
+    """Return a function for the operations a second allowed now (without a share, `uncounted` of `ops`)."""
 
     def rate() -> float:
         if share is not None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 class TargetStores:
     """The stores of a dataset's target. Call `check` before anything is made, then `stripe`. `gid` is the
-    files' group; None for the folder's group if it is setgid, otherwise the process's."""
+    files' group. If it is None, the folder's group counts if the folder is setgid, or else the process's."""
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
@@ -136,8 +136,8 @@ class TargetStores:
 # | file system holds                                   | number would stop everybody                      |
 #
 # Each run writes its own notice before it counts, so of two plans at the same moment at least one is refused.
-# Neither waits. If a listing is old, or the other run is below another root, both pass. Each writer then ends
-# before `target.keep_free` is reached (`target.room_watch`), and can be resumed.
+# Neither plan waits. If a listing is old, or the other run is below another root, both plans pass. Then each
+# writer ends before `target.keep_free` is reached (`target.room_watch`), and can be resumed.
 #
 # While a run of a version before 1.0 lives, nothing is planned beside it (`share_rule`).
 
@@ -226,8 +226,8 @@ class LoweredNotice:
     def lower(self, files: int, size: int) -> None:
         """Lower the statement to what is left after `files` files and `size` bytes.
 
-        The result may be too high: each file counts as a block more, and linked or taken-over files count as
-        copied. Raises neither OSError nor PenstockError.
+        The result may be too high: each file counts as one block larger, and linked or taken-over files count
+        as copied. Raises neither OSError nor PenstockError.
         """
         self._at = time.monotonic()
         left = max(0, self._files - files)

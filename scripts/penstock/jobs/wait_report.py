@@ -1,4 +1,4 @@
-"""The lines that a step reports while it waits for its arrays, beside counts and bytes.
+"""The lines that a step reports while it waits for its job arrays, besides counts and bytes.
 
 | at once               | elements that the cluster started again, with the reason; elements that       |
 |                       | somebody holds in the queue, once for each                                    |

@@ -77,14 +77,14 @@ def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[N
 # | another run claimed the dataset                  | ends, with exit status 7                           |
 # | the controller lets it go (`limit --nodes`)      | ends                                               |
 # | no shard can be taken, others are at work        | looks for IDLE seconds, then ends. If no           |
-# |                                                  | controller is alive, it looks until their claims   |
-# |                                                  | changed, or did not for PATIENCE                   |
+# |                                                  | controller is alive, it looks until the others'    |
+# |                                                  | claims change, or do not change for PATIENCE       |
 # | no shard is open                                 | ends                                               |
-# | on a node of a cluster `BAD` shards failed, by   | ends with `BAD_NODE`, and these shards are not     |
-# | causes that may pass, and none was done          | charged for it                                     |
+# | `BAD` shards failed on this node of a cluster,   | ends with `BAD_NODE`, and the failures of these    |
+# | for causes that may pass, and no shard was done  | shards are not charged                             |
 
 IDLE = 10.0  # seconds for which a worker looks for shards that others may leave
-LOOKS = 0.2, 5.0  # fewest and most seconds between two such looks, which read others' claims
+LOOKS = 0.2, 5.0  # fewest and most seconds between two looks for such shards; a look reads others' claims
 BAD = 2
 
 

@@ -1,4 +1,4 @@
-"""The consequences of workers' ends: which of their shards may be taken, and which nodes are excluded.
+"""What follows when workers (array elements) end: which shards may be taken, which nodes are excluded.
 
 For a shard that an ended worker held, without a receipt or outcome of its own:
 
@@ -14,8 +14,8 @@ For a shard that an ended worker held, without a receipt or outcome of its own:
 | with a failed node, and was started again  | lost with its node                             | yes          |
 | and was started again for any other reason | that reason                                    | no           |
 | in an array of an earlier command          | it ended                                       | no           |
-| not, but did not touch its claim for       | silent                                         | yes          |
-| PATIENCE: frozen, suspended, cut off       |                                                |              |
+| not at all, but did not touch its claim    | silent                                         | yes          |
+| for PATIENCE: frozen, suspended, cut off   |                                                |              |
 
 A node is excluded after two ends that count against it (`element_outcomes`), or if a worker failed on every
 shard there (`BAD_NODE`). The cluster must have another node.

@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.config import source_kinds
 from penstock.config.access_rules import of_file_alone, written
 from penstock.core import events
 from penstock.core.errors import ConfigError, ObjectError, PreflightError
@@ -72,8 +73,8 @@ def attach(
     listing: Path, result: Path, stated: dict[int, dict[str, SourceChecksum]]
 ) -> tuple[str, int, int, int]:
     """Write the listing again, as `result`, with the stated checksums (by the source's index, then by key).
-    It removes these from `stated`, which keeps only unlisted keys. Returns digest, rows and bytes of the new
-    listing, and the number of rows with a stated checksum.
+    It removes the keys of listed objects from `stated`, so that unlisted keys stay. Returns digest, rows and
+    bytes of the new listing, and the number of rows with a stated checksum.
     """
     from penstock.tables.listing_file import ListingWriter, read_listing
 
@@ -125,7 +126,7 @@ class Gathered:
     scanned: int  # number of objects in the sources, including omitted objects
     ignored: dict[str, int]  # number of omitted objects by reason: `filtered`, `markers`, `links`, ...
     histogram: list[list[int]]  # histogram of the files' sizes: see `histogram`
-    hard_links: dict[str, int]  # as in `port.Source`
+    hard_links: dict[str, int]  # numbers of hard links, as in `port.Source`
     empty_folders: list[str]  # paths of folders to keep, in byte order
 
 
@@ -302,7 +303,7 @@ class _Gathering:
         self._refusals: list[PreflightError] = []
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._found: dict[int, list[Listed]] = {}
-        # source: keys of its omitted archived objects, which checksum files may name
+        # by source: keys of its omitted archived objects, which checksum files may name
         self._archived_keys: dict[int, set[str]] = {}
         self._kept = self._bytes = 0
         self._shown = 0.0
@@ -450,13 +451,13 @@ class _Gathering:
             )
 
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
-        """Add the checksums of the configured checksum files to the listing at `path`. These files may be
-        left out by the filter themselves.
+        """Add the checksums of the configured checksum files to the listing at `path`. The filter may leave
+        out the checksum files themselves.
 
         Raises PreflightError if no object is a checksum file, if the checksum files name none of the
         dataset's files, and for unlisted names:
 
-        | a name that is not in the listing of the dataset            | it is           |
+        | a name that is not in the listing of the dataset            | the name is     |
         |-------------------------------------------------------------|-----------------|
         | does not belong to the dataset by `include` and `exclude`   | counted         |
         | is archived, with `archived: skip`                          | counted already |
@@ -555,11 +556,7 @@ class _Gathering:
         if self._refusals:
             raise self._refusals[0]
         if not self.scanned:
-            raise PreflightError(
-                "the source is empty",
-                where=where,
-                hint="check the URL: the bucket, the prefix (with its slash), the folder",
-            )
+            raise empty([place.source.url for place in placed])
         if not self._kept:
             left_out = ", ".join(of_kinds(dict(sorted(self.ignored.items()))))
             raise PreflightError(
@@ -575,3 +572,15 @@ class _Gathering:
                 why=f"its {counted(self._kept, 'file')} have {self._bytes:,} bytes together, holes included",
                 hint="leave the largest out by `exclude`, or divide them into several datasets",
             )
+
+
+def empty(urls: Sequence[str]) -> PreflightError:
+    """The refusal of sources without any object."""
+    folders = all(source_kinds.of_url(url) is source_kinds.FOLDER for url in urls)
+    return PreflightError(
+        "the source has 0 objects",
+        where=" ".join(urls),
+        hint="put the files there, or correct the path"
+        if folders
+        else "correct the bucket, container or host, or the prefix, which needs its slash at the end",
+    )

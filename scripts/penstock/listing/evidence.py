@@ -48,7 +48,7 @@ class GiantChecksums:
     If a source cannot be queried, or its object was replaced since the copy, the giant counts as having no
     source checksum. Publish warns and continues. After SILENT seconds without a reply a source is not queried
     again, since there may be thousands of giants. Raises FailedError if credentials are rejected and cannot
-    be renewed, since with others the source might state a checksum.
+    be renewed, since with other credentials the source might state a checksum.
     """
 
     def __init__(self, context: Context, run: Run) -> None:
@@ -104,12 +104,12 @@ class GiantChecksums:
 class Weak(NamedTuple):
     path: str
     why: str  # the missing evidence, for people
-    in_memory: bool  # whether it only lacks a read that bypasses pages which some process keeps in memory
+    in_memory: bool  # whether the files only lack a read that bypasses pages kept in memory by a process
 
 
 @dataclass
 class _Amount:
-    """The files with one kind of evidence, and what that lacks ("": nothing)."""
+    """The files with one kind of evidence, and what this evidence lacks ("": nothing)."""
 
     lacks: str
     in_memory: bool  # as in `Weak`
@@ -127,7 +127,7 @@ class Evidence:
     # change grades, which tell how bytes were read: until the servers lose power, such files read as written.
     fsync_ends: str = ""
     by_name: bool = False  # whether the weakest grade was configured by name; if so, a carried file lacks it
-    # (source grade, storage grade, method, whether carried over): files; it has few keys
+    # files by (source grade, storage grade, method, whether carried over), which are few keys
     _seen: dict[tuple[str, str, str, int], _Amount] = field(default_factory=dict)
     _read: set[int] = field(default_factory=set)  # the few times at which files were last read
     _carried: set[int] = field(default_factory=set)  # the few times at which carried files were last read
@@ -204,7 +204,7 @@ def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
     minimum_grade | direct reads | weakest grade allowed
     a grade       | any          | that grade
     auto          | honoured     | cold
-    auto          | not          | reread
+    auto          | not honoured | reread
     """
     minimum = verify.minimum_grade
     if minimum == "auto":
@@ -218,9 +218,9 @@ def beyond(verify: VerifyConfig, *, kind: str, alone: bool) -> str:
 
     minimum_grade         | target       | alone | can be reached
     auto, written, reread | any          | any   | yes
-    cold and more         | not passable | any   | no
+    cold or stronger      | not passable | any   | no
     cold-other-node       | any          | yes   | no
-    else                  | any          | any   | perhaps
+    any other             | any          | any   | perhaps
     """
     minimum = verify.minimum_grade
     if minimum in ("auto", "written", "reread"):

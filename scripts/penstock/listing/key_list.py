@@ -217,8 +217,8 @@ class KeyList:
         return nullcontext(lambda key: retrying(lambda: list_one(key), self._attempts, self._stop.wait))
 
     def _lacking(self, row: Listed) -> bool:
-        """Return whether the source must be queried. Folders always must, since a list cannot state
-        penstock's token for a file."""
+        """Return whether the source must be queried. A folder source always must be, since a list cannot
+        state penstock's token for a file."""
         if self._pinned and not row.version:
             return True
         return row.size < 0 or not row.token or not of_url(self._config.url).pins

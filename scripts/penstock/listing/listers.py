@@ -52,14 +52,15 @@ def stated(
     return None
 
 
-def reach(config: SourceConfig, source: Source, waiting: AbstractContextManager[object]) -> None:
-    """Check with a cheap request that a source is reachable. A source with a list of keys is skipped: it may
-    not be listable, and `StatedLister.note` queries it. `waiting`: a `Context.waiting` for the request.
-    Raises PreflightError."""
-    if not config.list_from:
-        with waiting:
-            try:
-                source.check()
-            except PreflightError as error:
-                error.hint = error.hint or _UNREACHED
-                raise
+def reach(config: SourceConfig, source: Source, waiting: AbstractContextManager[object]) -> bool | None:
+    """Check with a cheap request that a source is reachable. Returns whether it has objects; None if that is
+    not known. A source with a list of keys is skipped: it may not be listable, and `StatedLister.note`
+    queries it. `waiting`: a `Context.waiting` for the request. Raises PreflightError."""
+    if config.list_from:
+        return None
+    with waiting:
+        try:
+            return source.check()
+        except PreflightError as error:
+            error.hint = error.hint or _UNREACHED
+            raise

@@ -217,7 +217,8 @@ def shown(
 
 
 def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[str, str | None]:
-    """Return the wanted release, and the release that `current` names. Raises as `shown`, and OSError."""
+    """Return the wanted release, and the release that `current` names. The beginning of a name is enough if
+    no other release begins with it. Raises as `shown`, and OSError."""
     dataset_folders.check_shape(layout)
     try:
         current = gate.current(layout)
@@ -243,10 +244,15 @@ def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[s
     try:
         folder.lstat(f"{layout.releases.name}/{release}")
     except FileNotFoundError:
+        meant = [name for name in folder.names(layout.releases.name) if name.startswith(release)]
+        if len(meant) == 1:
+            return meant[0], current
         raise ConfigError(
-            f"{layout.dataset} has no such release",
+            f"{layout.dataset} has {human.counted(len(meant), 'release')} that begin so"
+            if meant
+            else f"{layout.dataset} has no such release",
             where=release,
-            hint=f"`penstock releases {layout.dataset}` lists them",
+            hint=", ".join(meant) or f"`penstock releases {layout.dataset}` lists them",
         ) from None
     return release, current
 

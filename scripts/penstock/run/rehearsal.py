@@ -34,7 +34,7 @@ from penstock.target.room_watch import RoomWatch
 from penstock.target.tree_removal import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 def dry_run(context: Context, datasets: Sequence[str], step: str = "run") -> DryRunResult:
     """Preview `run` or `audit`: {"datasets": {name: {sources, target, backend, state, ...}}}. An error in
-    reading a dataset becomes its `problem`."""
+    reading a dataset or its source becomes its `problem`, with the exit status that a run would end with."""
     return {"datasets": {name: _one(context, name, step) for name in datasets}}
 
 
@@ -71,24 +71,31 @@ def _one(context: Context, name: str, step: str) -> Preview:
     try:
         status = status_report.run(context, name)
     except (PenstockError, OSError) as error:
-        return {**preview, "problem": str(error)}
+        return {**preview, **_problem(error)}
     kept = ("state", "current", "files", "bytes", "lock")
     shown = {key: value for key, value in status.items() if key in kept}
     if why := status.get("why"):
         shown["state"] = f"{status['state']}: {why}"
-    takes = {} if step == "audit" or status.get("seen") else {"takes": _takes(context, name)}
+    takes = {} if step == "audit" or status.get("seen") else _takes(context, name)
     return cast("Preview", {**preview, **shown, "would": _would(status, step), **takes})
 
 
-def _takes(context: Context, name: str) -> str:
+def _takes(context: Context, name: str) -> Mapping[str, object]:
     try:
         plan = explanation.of_dataset(context, name, Assumption())
     except (PenstockError, OSError) as error:
-        return f"not known: {error}"
+        return _problem(error)
     copied = f"{human.counted(plan.copied.files, 'file')}, {human.size(plan.copied.bytes or 0)}"
     if not plan.copied.files:
-        return "nothing is copied"
-    return f"{copied}; {estimates.sentence(plan.forecast, plan.nodes)}"
+        return {"takes": "nothing is copied"}
+    return {"takes": f"{copied}; {estimates.sentence(plan.forecast, plan.nodes)}"}
+
+
+def _problem(error: PenstockError | OSError) -> Preview:
+    return {
+        "problem": str(error),
+        "exit": error.exit_code if isinstance(error, PenstockError) else FailedError.exit_code,
+    }
 
 
 def _would(status: StatusResult, step: str) -> str:

@@ -153,8 +153,9 @@ class Source(Protocol):
         """Give new credentials (`registry.credentials`) to every reader of this source."""
         return
 
-    def check(self) -> None:
-        """Make one cheap request. Raises PreflightError with the URL and a remedy if that fails."""
+    def check(self) -> bool | None:
+        """Make one cheap request, and return whether the source has an object; None if that is not known.
+        Raises PreflightError with the URL and a remedy if the source cannot be reached."""
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """List everything below the root in batches, ascending by the key's bytes (`os.fsencode`), in bounded

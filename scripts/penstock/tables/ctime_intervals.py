@@ -5,9 +5,9 @@ all names of a file, and penstock does both each night. So a process that links 
 interval. A ctime inside that interval does not mean that the bytes changed.
 
 Both ends are ctimes from the file system, so no host's clock matters. An interval is written after the
-changes that it excuses. If a kill leaves a change out, the changed file is read back. Each process writes its
-own file, `intervals/<name>`. The next command that writes there under the dataset's lock moves it to the
-history (`dataset.history`).
+changes that it excuses. If the process is killed before it records a change, the changed file is read back.
+Each process writes its own file, `intervals/<name>`. The next command that writes to the dataset, and so
+holds its lock, moves the interval to the history (`dataset.history`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-EVERY = 2.0  # most seconds of links or unlinks that a kill leaves out of the interval
-LINES = 4  # most lines of the history for one release, in a command that adds intervals
+EVERY = 2.0  # seconds between two saves: at most their links and unlinks are missing if the process is killed
+LINES = 4  # most lines that a command that adds intervals leaves in the history for one release
 SUFFIX = ".json"  # suffix of an interval's file
 
 
@@ -41,7 +41,7 @@ class Recorder:
     """Widens an interval to include each ctime, from any thread. Saves it now and then, and at the end."""
 
     def __init__(self, folder: Path, line: CtimeInterval) -> None:
-        """`line`: states dataset, release and account; its ends are ignored."""
+        """`line`: states dataset, release and account; the ends in it are ignored."""
         self._path = folder / f"{secrets.token_hex(8)}{SUFFIX}"
         self._line = line
         self._lock = Lock()

@@ -82,9 +82,9 @@ class Work(NamedTuple):
     """The work of a submitted job."""
 
     file: str  # absolute path of the configuration
-    content: str  # its digest at that time
-    datasets: Sequence[str]  # their names, even if all datasets of the configuration were meant
-    task: Sequence[str]  # the words of its command without the datasets
+    content: str  # the configuration's digest at the submission
+    datasets: Sequence[str]  # names of the datasets, even if all of the configuration were meant
+    task: Sequence[str]  # the words of the job's command without the datasets
     at: float = 0.0  # the time of submission, in seconds since the epoch
 
     def does(self, wanted: Work) -> bool:
@@ -103,7 +103,7 @@ class Submitted(NamedTuple):
 
     job: str
     met: bool  # whether the job existed already
-    after: Sequence[str] = ()  # jobs of this working directory for which it waits
+    after: Sequence[str] = ()  # jobs of this working directory for which the job waits
 
 
 def run(
@@ -172,7 +172,7 @@ def next_try(left: Sequence[Left], changes: int) -> float | None:
     | dataset another run took over                        |         |                         |
     | some with 5 (the source changed), others with 7      | < 5     | list again in 15 s,     |
     |                                                      |         | 1, 4, 16, 64 min        |
-    | the same                                             | 5       | the last try            |
+    | some with 5, others with 7                           | 5       | the last try            |
     | all with 7: another live run holds the dataset       | any     | in 30 s                 |
     """
     statuses = {step.exit for step in left}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -21,15 +22,17 @@ from penstock.dataset.context import layout_of
 from penstock.dataset.orders import INVOCATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.config.settings import Config
     from penstock.core.layout import DatasetLayout
     from penstock.core.step_results import ListResult, PreflightResult
 
-RESULTS = Path("results")  # in the working directory
+RESULTS = Path("results")  # folder in the working directory
 LISTINGS = Path(".workflow", "list")  # below `results/`
-KEPT = 20  # last invocations whose listings stay, as a record of the sources' contents
+KEPT = 20  # last invocations whose listings stay, as a record of the sources' contents; and runs of a dataset
+AGE = 30 * 86400.0  # seconds for which the files of further runs stay
+_RUN = "[0-9a-f]" * 16
 
 
 def results_of(receipt: Path) -> Path:
@@ -38,8 +41,8 @@ def results_of(receipt: Path) -> Path:
 
 
 def invocation(results: Path, begun: int) -> str:
-    """Return the number of this workflow run, which is that of the `penstock run` above. If that is missing,
-    or an earlier run used it, return the time of the beginning (in ns), to keep their listings apart."""
+    """Return the number of this workflow run, which is that of the `penstock run` above. If there is none, or
+    an earlier run used it, return the time of the beginning (in ns), to keep the runs' listings apart."""
     number = os.environ.get(INVOCATION, "")
     fresh = re.fullmatch("[0-9]{20}", number) and not any((results / LISTINGS).glob(f"{number}-*"))
     return number if fresh else f"{begun:020d}"
@@ -111,14 +114,28 @@ def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:
             (run / f"{step}.json").unlink(missing_ok=True)
 
 
-def forget(results: Path) -> None:
-    """Remove the listings of all but the last KEPT invocations."""
+def forget(results: Path, now: float) -> None:
+    """Remove the listings of all but the last KEPT invocations, and a dataset's receipts, logs and reports,
+    except those of its last KEPT runs and those younger than AGE. `now`: seconds since the epoch. Releases
+    are not touched: `penstock report` makes a report again."""
     folder = results / LISTINGS
     listed = sorted(folder.glob("*-*"))
     kept = set(sorted({path.name.partition("-")[0] for path in listed})[-KEPT:])
     for path in listed:
         if path.name.partition("-")[0] not in kept:
             path.unlink(missing_ok=True)
+    # Other workflows may have files here: only names that penstock gives are removed.
+    for dataset in results.glob("[!.]*/"):
+        for path in (*_older(dataset.glob(_RUN), now), *_older(dataset.glob("logs/refused-*.log"), now)):
+            if path.is_symlink() or not path.is_dir():
+                path.unlink(missing_ok=True)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _older(paths: Iterable[Path], now: float) -> list[Path]:
+    aged = sorted(((path.lstat().st_mtime, path) for path in paths), reverse=True)
+    return [path for changed, path in aged[KEPT:] if now - changed > AGE]
 
 
 def _stale(run: Path, layout: DatasetLayout, listed: ListResult) -> bool:

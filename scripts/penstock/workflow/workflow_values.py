@@ -210,7 +210,8 @@ def _wrong(key: str, why: str) -> ConfigError:
 # | equals one configuration file, with --config         | that file; messages name its lines | penstock's  |
 # | the outer workflow's whole configuration, from       | a file made from the values        | penstock's  |
 # | several files                                        |                                    |             |
-# | a part of it, as `config["penstock"]`, or any other  | a file made from the values        | the outer's |
+# | a part of the outer workflow's configuration, such   | a file made from the values        | the outer's |
+# | as `config["penstock"]`, or any other                |                                    |             |
 #
 # Snakemake passes values, which its reading of YAML may have changed: `config.parsed_mapping` refuses some.
 # `workflow/rules/common.smk` calls `module_base`.

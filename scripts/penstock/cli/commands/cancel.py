@@ -10,6 +10,7 @@ from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from penstock.cli.session import Session
 
@@ -42,7 +43,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
         def cancel(name: str) -> None:
             ended[name] = array_orders.cancel(context, name)
-            output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
+            output.show(f"{name}: {_sentence(name, ended[name])}")
 
         _, code = session.apart(names, cancel)
         jobs = {} if parsed.root else controller_job.waiting(context.cluster, session.file)
@@ -54,6 +55,16 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             output.show(f"the submitted controller, job {job}, had not begun: {end}")
     session.receipt({"datasets": ended})
     return code
+
+
+def _sentence(name: str, lines: Sequence[str]) -> str:
+    """`lines`: of `array_orders.cancel`; those that begin with NOT name what this command could not end."""
+    done = [line for line in lines if not line.startswith("NOT ")]
+    left = [line for line in lines if line.startswith("NOT ")]
+    if not lines:
+        return "nothing is running to cancel"
+    done = [f"cancelled {' and '.join(done)}"] if done else []
+    return "; ".join([*done, *left, f"`penstock run {name}` continues"])
 
 
 CANCEL = CommandFunctions(arguments, run, EXAMPLES)

@@ -10,6 +10,7 @@ A failed listing fails no group: the workflow runs a job for that dataset that e
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import flags, step_runner
@@ -63,7 +64,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 exit_files.leave(left)
     session.receipt(result)
     if parsed.receipt is not None:
-        workflow_receipts.forget(workflow_receipts.results_of(parsed.receipt))
+        workflow_receipts.forget(workflow_receipts.results_of(parsed.receipt), time.time())
     return 0
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from penstock.cli import flags, run_results, submission
+from penstock.cli import flags, output, run_results, submission
 from penstock.cli.command_table import CommandFunctions
 from penstock.cli.commands import metrics
 from penstock.cli.error_report import LOG
@@ -57,8 +57,10 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
+    from penstock.dataset.context import Context
     from penstock.look.views import run_table
     from penstock.look.views.keys import Result
+    from penstock.look.views.text_layout import Line
 
 STATE = RESULTS / ".workflow"  # folder that the controllers of a working directory share
 # steps that keep none of their work if they are stopped before their end
@@ -80,7 +82,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     flags.copy_unchanged(parser)
     parser.add_argument("--cores", type=_cores, metavar="N", help="steps at once (default: the profile's)")
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be done; list nothing, change nothing"
+        "--dry-run", action="store_true", help="list the source and say what would be done; change nothing"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="with --dry-run: name each file that would be copied"
     )
     flags.submit(parser, "run as a SLURM job of one core, for sites that allow no long process here")
 
@@ -300,14 +305,37 @@ def _unfit(folder: Path, why: str) -> PreflightError:
 
 
 def _preview(config: Config, names: list[str], session: Session) -> int:
+    """Show what a run would do. Returns the first exit status of a run that cannot begin, else 0."""
     from penstock.look.views import result_texts
     from penstock.run import rehearsal
 
     with session.context(config) as context:
         result = rehearsal.dry_run(context, names)
-    session.show(result, partial(result_texts.preview, result))
+        session.show(result, partial(result_texts.preview, result))
+        if session.parsed.list:
+            for name in names:
+                if "problem" not in result["datasets"][name]:
+                    output.show_lines(_copied(context, name))
     session.receipt(result)
-    return 0
+    return next((preview["exit"] for preview in result["datasets"].values() if "exit" in preview), 0)
+
+
+def _copied(context: Context, name: str) -> Iterator[Line]:
+    """Yield a line for each file that a run would copy, as `penstock diff` shows it."""
+    from penstock.cli.commands import diff
+    from penstock.core.catalogue_rows import DiffRow
+    from penstock.look import release_comparison
+    from penstock.look.difference import ADDED, CHANGED, UNPROVEN
+
+    if not os.path.lexists(context.layout(name).current):
+        with release_comparison.listing(context, name) as now:
+            for batch in now.rows(["path", "size"]):
+                for path, size in zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True):
+                    yield diff.row(DiffRow(ADDED, path, None, size, None))
+        return
+    with release_comparison.with_source(context, name, None).difference as difference:
+        for kind in (CHANGED, UNPROVEN, ADDED):
+            yield from map(diff.row, difference.rows(kind))
 
 
 def _command(parsed: argparse.Namespace, config: Config, file: Path, names: list[str]) -> list[str]:

@@ -49,9 +49,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.look import details
 
     datasets = dataset_choice.chosen_datasets(parsed, session)
-    layout = datasets.only(parsed.name)
+    layout, name = datasets.release(parsed.name, parsed.release)
     holders = pins.holding()
-    release = details.shown(layout, parsed.release, holders, owners=datasets.owners)
+    release = details.shown(layout, name, holders, owners=datasets.owners)
     session.receipt(release)
     session.show_rows([release], partial(render, release), hints=True)
     return FindingsError.exit_code if release["row"]["state"] in BAD else 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-# Fields that sacct 22.05 has. A later one (Restarts) is not needed, since each start has its own row.
+# Fields that sacct 22.05 has. The newer field Restarts is not needed, since each start has its own row.
 USAGE_FIELDS = "JobID,Submit,Start,End,ElapsedRaw,CPUTimeRAW,TotalCPU,MaxRSS"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
@@ -243,7 +243,7 @@ class SlurmElement(NamedTuple):
     launch_failed: bool
     core_spec: str
     status: Status
-    name: str = ""  # its job's name; "" if not read
+    name: str = ""  # name of the element's job; "" if not read
 
 
 def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
@@ -325,15 +325,15 @@ def _cause(word: str, number: int | None) -> Cause:
 def _end(word: str, code: int) -> tuple[int | None, int | None]:
     """Return the exit status and the signal of an element's process; at least one is None.
 
-    For other words, SLURM's code is not that of the process: an element that ran out of memory has 0:125.
+    For other words, SLURM's code is not the process's: an element that ran out of memory has 0:125.
 
-    | word      | code            | exit status | signal |
-    |-----------|-----------------|-------------|--------|
-    | COMPLETED | any             | 0           | None   |
-    | FAILED    | with a signal   | None        | that   |
-    | FAILED    | with a status   | that        | None   |
-    | FAILED    | neither         | None        | None   |
-    | any other | any             | None        | None   |
+    | word      | code            | exit status | signal      |
+    |-----------|-----------------|-------------|-------------|
+    | COMPLETED | any             | 0           | None        |
+    | FAILED    | with a signal   | None        | that signal |
+    | FAILED    | with a status   | that status | None        |
+    | FAILED    | neither         | None        | None        |
+    | any other | any             | None        | None        |
     """
     if word == "COMPLETED":
         return 0, None

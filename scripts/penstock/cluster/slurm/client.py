@@ -118,7 +118,7 @@ TRANSIENT = re.compile(
     r"|message (send|receive) failure|could not establish a configuration source",
     re.IGNORECASE,
 )
-# slurmctld's only text for every job over a limit: too many jobs, or too large ones
+# slurmctld's only text for every job over a limit: too many jobs, or a job that is too large
 POLICY = re.compile(r"job violates accounting/qos policy", re.IGNORECASE)
 # The reason that slurmctld adds to that text: `QOSMaxSubmitJobPerUserLimit`, `QOSMaxWallDurationPerJobLimit`.
 REASON = re.compile(r"\b(?:Assoc|QOS)[A-Z]\w+")
@@ -315,10 +315,10 @@ def kind_of(words: str) -> type[PenstockError]:
     | of POLICY                                  | one of submitted jobs      | QueueFullError              |
     | of POLICY                                  | none, as from pyslurm      | QueueFullError; a caller    |
     |                                            |                            | who knows the limits judges |
-    | of POLICY                                  | only others                | FailedError                 |
+    | of POLICY                                  | only limits of other kinds | FailedError                 |
     | of FINAL                                   | any                        | FailedError                 |
     | of TRANSIENT                               | any                        | TransientError              |
-    | others                                     | any                        | FailedError                 |
+    | any other                                  | any                        | FailedError                 |
     """
     if OVERLOADED.search(words):
         return OverloadedError

@@ -50,7 +50,7 @@ SUBMIT = "submit"  # the step of a submitted controller's job
 # Seconds until the submission of a killed controller has ended as well. A site's wrapper of sbatch may take
 # longer than sbatch.
 KILLED_WITHIN = 10.0
-RENAMED = 60.0  # seconds after a submission in which the job of that number is ours, whatever its name
+RENAMED = 60.0  # seconds after a submission in which the job of its number is ours, whatever the name
 PARTIAL = 60.0  # seconds until slurmdbd is queried again for limits that it did not report
 BESIDE = 1  # places in the queue that are left to the controller's own job
 # Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: SLURM requeues within a
@@ -89,7 +89,7 @@ class SlurmCluster(Cluster):
         self._pace = QueryPace(config.poll)
         # the last status of each element that has ended
         self._ended: dict[str, dict[int, Status]] = {}
-        # Elements cancelled by index: slurmctld forgets those that waited, and remembers the rest.
+        # Elements cancelled by index: slurmctld forgets elements that waited, and remembers the others.
         self._cancelled: dict[str, set[int]] = {}
 
     @property
@@ -180,7 +180,7 @@ class SlurmCluster(Cluster):
         |---------------------------------------|--------------------|----------------|
         | yes                                   | is not made        | QueueFullError |
         | no, it names no limit at all          | is refused         | FailedError    |
-        | no, it names no limit at all          | ends otherwise     | QueueFullError |
+        | no, it names no limit at all          | has another result | QueueFullError |
         """
         words = ""
         if not names_queue(refused.why):
@@ -284,8 +284,7 @@ class SlurmCluster(Cluster):
         return {array: self._checked(array, elements[array]) for array in arrays}
 
     def _checked(self, array: str, elements: Sequence[SlurmElement]) -> Sequence[SlurmElement]:
-        """Return the elements that belong to the array, and note whether its id now belongs to another
-        job."""
+        """Return the elements that belong to the array. Notes whether its id now belongs to another job."""
         own = self._own(array, elements)
         if elements and time.monotonic() - self._fresh.pop(array, -math.inf) < RENAMED and not own:
             # A site's plugin renames submitted jobs: keep that name from now on.
@@ -338,8 +337,7 @@ class SlurmCluster(Cluster):
                 )
 
     def _settled(self, array: str, element: SlurmElement) -> Status:
-        """Return an element's status; states that a requeue may follow count as running for `SETTLE`
-        seconds."""
+        """Return an element's status. For SETTLE seconds a state before a requeue counts as running."""
         key = (array, element.element)
         if element.word not in PASSING:
             self._passing.pop(key, None)

@@ -119,8 +119,8 @@ class SlurmCommands:
             return read_nodes(text)
 
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
-        """Read SLURM's word for each node's state, in small letters. A star at the end: it does not
-        answer."""
+        """Read SLURM's word for each node's state, in small letters. A star at its end means that the node
+        does not answer."""
         text = _shown("sinfo", ALL, "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
         lines = (line.partition("|") for line in text.splitlines())
         return {name: state for node, _, state in lines if (name := node.strip()) in names}
@@ -195,8 +195,8 @@ class SlurmCommands:
 
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
         """Read all elements of these arrays by one query; [] for an array that the controller has forgotten.
-        For a single array slurmctld sends only that array. For several arrays squeue fetches all jobs, so it
-        is limited to this account's."""
+        For a single array slurmctld sends only that array. For several arrays squeue fetches all jobs, so the
+        query is limited to this account's jobs."""
         mine = [f"--user={os.geteuid()}"] if len(arrays) > 1 else []
         which = [ALL, "--array", "-h", "--states=all", *mine, "-j", ",".join(arrays), "-O", SQUEUE_FIELDS]
         text = ask("squeue", *which, extra=EPOCH, unless=_UNKNOWN)

@@ -74,13 +74,13 @@ def stop_on_only_node(
     `places` are the nodes that the controller's job may get, and `memory` is its bytes. If `shares_memory`,
     a job on this cluster that asks for no memory does not get all of the node's.
 
-    | candidates        | places         | an element fits beside the controller (`_fits`) | result |
-    |-------------------|----------------|-------------------------------------------------|--------|
-    | none, or several  | any            | any                                             | none   |
-    | one               | any but it     | any                                             | none   |
-    | one               | it and another | any                                             | none   |
-    | one               | it alone       | yes                                             | none   |
-    | one               | it alone       | no                                              | a stop |
+    | candidates        | places                | an element fits beside the controller (`_fits`) | result |
+    |-------------------|-----------------------|-------------------------------------------------|--------|
+    | none, or several  | any                   | any                                             | none   |
+    | one node          | other nodes           | any                                             | none   |
+    | one node          | this node and another | any                                             | none   |
+    | one node          | this node alone       | yes                                             | none   |
+    | one node          | this node alone       | no                                              | a stop |
     """
     names = {node.name for node in candidates}
     if len(names) != 1 or {*places} != names or _fits(elements, candidates[0], memory, shares_memory):

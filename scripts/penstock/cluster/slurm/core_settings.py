@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from penstock.core.node_answer import FileValue, Machine
 
 
-# SLURM numbers cores itself ("abstract"): by socket, then core, then thread, in hwloc's order (`hwloc-ls`,
-# L#). `CpuSpecList` uses these numbers. Mount options, cpusets and WEKA use the kernel's numbers (P#). The
-# two differ if the kernel numbers across sockets or threads.
+# SLURM has its own ("abstract") numbers for CPUs: ordered by socket, then core, then thread, in hwloc's order
+# (`hwloc-ls`, L#). `CpuSpecList` uses them. A core's number is that of its CPUs divided by the threads per
+# core. Mount options, cpusets and WEKA use the kernel's numbers (P#). SLURM's and the kernel's numbers differ
+# if the kernel's consecutive numbers alternate between sockets. They also differ if the kernel numbers the
+# first thread of every core before any second thread.
 #
 # Sources: slurm.conf(5), CoreSpecCount, CpuSpecList, spec_cores_first; Slurm's `_select_spec_cores` of
 # slurmd.c and `make_core_bitmap` of the select plugin, which agree; docs.weka.io, "Manage CPU allocations for
@@ -144,8 +146,8 @@ class Numbering(NamedTuple):
         return range_lists.listed(core * width + thread for core in cores for thread in range(width))
 
     def mount_options(self, cores: Iterable[int]) -> str:
-        """Return WEKA's mount options for these cores. They name each core's first CPU, since WEKA itself
-        keeps its siblings free."""
+        """Return WEKA's mount options for these cores. They name only the first CPU of each core, since WEKA
+        keeps that CPU's hyperthread siblings free by itself."""
         all_cores = self.cores
         return ",".join(f"core={all_cores[core][0]}" for core in cores)
 
@@ -187,7 +189,8 @@ def proposal(
     | near      | the cores                                                                          |
     |-----------|------------------------------------------------------------------------------------|
     | not known | those that SLURM would reserve for CoreSpecCount or --core-spec, in that order     |
-    | known     | the last of that NUMA node, lowest number first; then as in the row above          |
+    | known     | the `count` highest-numbered cores of that NUMA node, in ascending order; if these |
+    |           | are too few, then further cores as in the row above                                |
     """
     order = [core for core in in_order_of(numbers, first=first) if 0 not in numbers.cores[core]]
     beside = set(machine.nodes.get(near, ())) if near is not None else set()
@@ -325,13 +328,14 @@ def _written_twice(settings: SlurmSettings) -> list[CheckResult]:
 
 
 def _usage(settings: SlurmSettings, keeping: Sequence[Node], wishes: Sequence[int]) -> list[CheckResult]:
-    """
+    """Judge AllowSpecResourcesUsage. A job "asks" if its options have --core-spec, which SLURM may ignore.
+
     | AllowSpecResourcesUsage | nodes keep cores | a job asks | result                                   |
     |-------------------------|------------------|------------|------------------------------------------|
     | yes                     | some             | any        | a warning: every user may take the cores |
     | yes                     | none             | any        | ok                                       |
     | no                      | any              | no         | ok                                       |
-    | no                      | any              | yes        | nothing: `site` stops, it is ignored     |
+    | no                      | any              | yes        | none here: the module `site` stops       |
     """
     about = "AllowSpecResourcesUsage"
     if allows(settings) and keeping:
@@ -426,7 +430,8 @@ def _confined(settings: SlurmSettings, conf: FileValue | None) -> list[CheckResu
 
 
 def _memory(keeping: Sequence[Node]) -> list[CheckResult]:
-    """Note nodes that reserve cores but no memory (MemSpecLimit); ok if all reserve both; else no result."""
+    """Return a note naming the nodes that reserve cores but no memory (MemSpecLimit); ok if all of `keeping`
+    reserve both; no result if `keeping` is empty."""
     without = [node for node in keeping if not node.memory_spec]
     if without:
         text = f"{_names(without)} keep cores and no memory for the same services"

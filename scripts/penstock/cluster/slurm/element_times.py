@@ -1,5 +1,5 @@
-"""When elements start, for how long they may run, and which ones SLURM started again; and how long a
-controller waits between two queries of slurmctld.
+"""When elements (tasks of a job array) start, how long they may run, and which of them SLURM started again.
+Also how long a controller waits between two queries of slurmctld.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class _Last(NamedTuple):
 class Requeue(NamedTuple):
     """Why an element was started again."""
 
-    why: str  # such as `preempted on n2`
+    why: str  # the reason, such as `preempted on n2`
     node: str  # the node on which it ran before; "" if no query showed it
     lost: bool  # whether that node failed
 

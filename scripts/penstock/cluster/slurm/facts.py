@@ -45,9 +45,9 @@ class Facts(NamedTuple):
     version: str
     max_array: int
     allows_core_spec: bool
-    accounting: bool  # slurmdbd remembers jobs that the controller has forgotten
+    accounting: bool  # whether slurmdbd remembers jobs that the controller has forgotten
     cluster: str = ""  # ClusterName; needed since two clusters may have jobs of the same number
-    min_job_age: float = 300.0  # seconds that slurmctld keeps an ended job; inf for ever
+    min_job_age: float = 300.0  # seconds for which slurmctld keeps an ended job; may be infinite
     # max_array_tasks of SchedulerParameters: the most elements of an array; if None, `max_array` is the limit
     max_tasks: int | None = None
     message_timeout: float = 10.0  # MessageTimeout: seconds that a client waits for slurmctld's answer
@@ -70,7 +70,7 @@ class Partition(NamedTuple):
     """A partition's limits."""
 
     name: str
-    default: bool = False  # gets the jobs that name no partition
+    default: bool = False  # whether this partition gets the jobs that name none
     max_time: float | None = None  # seconds that a job may run; None for no limit
     qos: str = ""  # the QOS whose limits apply to all its jobs; "" for none
     allowed: frozenset[str] = frozenset()  # AllowAccounts; empty if all accounts are allowed
@@ -94,8 +94,8 @@ class Qos(NamedTuple):
     """The settings that sacctmgr reports for a QOS."""
 
     name: str
-    flags: frozenset[str] = frozenset()  # such as OverPartQOS, PartitionTimeLimit
-    max_wall: int = 0  # as in `Association`
+    flags: frozenset[str] = frozenset()  # flags such as OverPartQOS, PartitionTimeLimit
+    max_wall: int = 0  # MaxWall in seconds; 0 if unset
 
 
 class JobTrial(NamedTuple):
@@ -163,7 +163,7 @@ class Node(NamedTuple):
     features: frozenset[str]
     state: str = ""  # SLURM's words, such as IDLE+DRAIN
     reason: str = ""  # why it is drained or down: the text of the person or program that did so
-    gpus: str = ""  # its GPUs, as in Gres
+    gpus: str = ""  # the node's GPUs, as in Gres
     sockets: int = 0  # sockets as SLURM counts them; 0 if unknown
     threads: int = 0  # threads of each core; 0 if unknown
     # CpuSpecList: the CPUs that it reserves, in SLURM's own numbers. Slurm shows it for CoreSpecCount, too.

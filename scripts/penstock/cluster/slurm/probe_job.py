@@ -93,8 +93,8 @@ def script(probe: Probe) -> str:
         f"{isolated} -c 'import penstock, xxhash, pyarrow' || exit {NO_PACKAGE}",
     ]
     if probe.target is not None:
-        # If the first run is still to make the root, its parent counts. A root that exists here must exist
-        # on the node.
+        # If the first run is still to make the root, the root's parent counts. A root that exists here must
+        # exist on the node.
         here = probe.visit is not None and probe.visit.answers == probe.target
         parent = "" if here else '; [ -d "$place" ] || place=$(dirname "$place")'
         lines += [

@@ -235,7 +235,7 @@ def known(options: JobOptions) -> bool:
 
 
 def shares_memory(settings: SlurmSettings) -> bool:
-    """Return whether a job that asks for no memory leaves some of its node's to others."""
+    """Return whether a job that asks for no memory leaves some of its node's memory to others."""
     by_memory = any("MEMORY" in word.upper() for word in settings.words("SelectTypeParameters"))
     bounds = [settings.values.get(f"DefMemPer{unit}", "UNLIMITED").upper() for unit in ("Node", "CPU", "Cpu")]
     return not by_memory or any(bound not in ("UNLIMITED", "0") for bound in bounds)
@@ -306,8 +306,8 @@ class _Trials(NamedTuple):
     accounts: Sequence[str]  # this user's accounts, the default first; () if unknown
 
     def in_partition(self, name: str | None) -> JobOptions | str:
-        """Return the first options that SLURM accepts in this partition; if there are none, why it refuses
-        the first of all."""
+        """Return the first options that SLURM accepts in this partition. If it accepts none, return why it
+        refuses the first of them."""
         why = ""
         for options in self._options(name):
             refusal = self._refusal(options)
@@ -347,7 +347,7 @@ def choice(
     default: str | None, others: Sequence[str], tried: Callable[[str | None], JobOptions | str]
 ) -> NewOptions:
     """Choose by the table above. `default` is the partition to try first (None leaves it to SLURM), `others`
-    those to try next. `tried` returns the options that SLURM accepts in a partition, else its refusal."""
+    those to try next. `tried` returns the options that SLURM accepts in a partition, or its refusal."""
     first = tried(default)
     if not isinstance(first, str):
         return _chosen(default, first)

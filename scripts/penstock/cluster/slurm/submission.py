@@ -58,11 +58,11 @@ PATTERNS = {
 HANDED_ON = ("PATH", "SLURM_CONF", "TZ")
 _LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS")
 _UNLIMITED = (1 << 64) - 1
-LEAD = 120  # seconds that an element has left for a tidy stop, at most; at a short limit, a quarter of it
+LEAD = 120  # most seconds that an element has for a tidy stop; a quarter of the time limit if that is less
 
 
 def validated(key: str, value: str) -> str:
-    """Return the value if it suits this option; else raise ConfigError."""
+    """Return the value. Raises ConfigError if it does not suit this option."""
     if not PATTERNS[key].fullmatch(value):
         raise ConfigError(
             f"{in_quotes(value)} cannot be a SLURM {key}",
@@ -94,7 +94,7 @@ class Export(NamedTuple):
     """How sbatch passes a job its environment."""
 
     option: str
-    env: Mapping[str | bytes, str] | None  # the environment of sbatch itself; None: that of any command
+    env: Mapping[str | bytes, str] | None  # sbatch's own environment; None: that of all SLURM commands
     file: str = ""  # the file named by the option, if any
 
     def unread(self, words: str) -> bool:

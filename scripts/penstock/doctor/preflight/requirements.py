@@ -20,7 +20,7 @@ from penstock.fs import scratch
 from penstock.fs.owners import user_number
 from penstock.host import ssh_keygen
 from penstock.jobs.bandwidth import Cap, has_mark, looked_at, overview
-from penstock.listing.collection import apart, folder_of, open_sources, ordered
+from penstock.listing.collection import apart, empty, folder_of, open_sources, ordered
 from penstock.listing.evidence import beyond
 from penstock.listing.key_list import Filter
 from penstock.listing.listers import reach, stated
@@ -118,12 +118,16 @@ def check_sources(
     ordered(config, opened)
     if not answers.silent(layout.root):
         apart(layout, [source for source in opened if not answers.silent(folder_of(source))])
+    without: list[str] = []
     for source, settings in zip(opened, config.sources, strict=True):
         with looks.at("source"):
             folder = folder_of(source)
             if folder is not None:
                 answers.require(folder, "the source")
-            reach(settings, source, context.waiting(config.name, "preflight", source.url))
+            if reach(settings, source, context.waiting(config.name, "preflight", source.url)) is False:
+                without.append(source.url)
+                if len(without) == len(opened):
+                    raise empty(without)
             looks.saw(CheckResult("source", printable(source.url)))
         with looks.at("listing"), scratch.folder() as folder_of_lists:
             if lister := stated(context, config, settings, source, folder_of_lists):

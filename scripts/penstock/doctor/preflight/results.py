@@ -19,7 +19,7 @@ from penstock.core.errors import (
     all_of,
 )
 from penstock.core.events import CheckResult, sentence
-from penstock.core.human import printable
+from penstock.core.human import printable, printable_lines
 from penstock.core.node_answer import MountSeen
 from penstock.fs.servers import TARGET
 from penstock.fs.watched_facts import SilentFolder, watched_facts
@@ -189,4 +189,4 @@ def _stopped(about: str, error: PenstockError) -> CheckResult:
     """Make the result for an error, from the error's message and hint."""
     text = str(error).removesuffix(f"\n  {error.hint}") if error.hint else str(error)
     message = " ".join(line.strip() for line in text.splitlines())
-    return CheckResult(about, printable(message), "stop", mend=printable(error.hint))
+    return CheckResult(about, printable(message), "stop", mend=printable_lines(error.hint))

@@ -179,7 +179,7 @@ def _would(preview: Preview) -> str:
         ("Locked", preview.get("lock", "")),
         ("Would", preview.get("would", "")),
         ("Takes", " ".join(preview.get("takes", "").split())),
-        ("Problem", " ".join(preview.get("problem", "").split())),
+        ("Problem", " ".join(preview.get("problem", "").replace("\n", "; ").split())),
     ]
     return block(preview["dataset"], rows)
 

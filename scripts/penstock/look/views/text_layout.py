@@ -163,7 +163,8 @@ def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator
         texts = wrapped(result.found, room)
         if result.verdict != "ok":
             texts += wrapped(f"wanted: {result.wanted}", room) if result.wanted else []
-            texts += wrapped(f"to do: {result.mend}", room) if result.mend else []
+            for line in f"to do: {result.mend}".split("\n") if result.mend else ():
+                texts += wrapped(line.strip(), room)
         verdict: str = result.verdict
         for left, right in zip_longest(wrapped(result.about, about), texts, fillvalue=""):
             yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[result.verdict]

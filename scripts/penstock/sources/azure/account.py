@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 SECRETS = frozenset({"connection_string", "account_key", "sas_token", "client_secret"})
 VARIABLES = "AZURE_STORAGE_"  # prefix of the names of the environment variables
-HINT = "give storage_options the account_name, with a credentials_file or `anon: true`"
+HINT = (
+    "public container: `storage_options: {account_name: NAME, anon: true}`\n"
+    "  a file with a key or token, mode 0600: `storage_options: {account_name: NAME, credentials_file: FILE}`"
+)
 _CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 

@@ -142,7 +142,7 @@ class AzureSource(ObjectSource[AzureClient, AzureCredentials]):
     """Workers pass their parent's `credentials` (`azure.account.resolve`)."""
 
     PAGE = NEAR = 5000
-    CHECK = f"check the account, the container's name and the credentials; {HINT}"
+    CHECK = f"check the account, the container's name and the credentials\n  {HINT}"
     RESOLVE = staticmethod(resolve)
 
     def __init__(

@@ -54,8 +54,9 @@ if TYPE_CHECKING:
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
 METADATA = "metadata.google.internal"
 HINT = (
-    "give storage_options a credentials_file, `instance_metadata: true` or `anon: true`; other ways to log "
-    "in are those of `reader: fsspec`"
+    "public bucket: `storage_options: {anon: true}`\n"
+    "  a service account's JSON file, mode 0600: `storage_options: {credentials_file: FILE}`\n"
+    "  on Google's machines: `storage_options: {instance_metadata: true}`; other logins: `reader: fsspec`"
 )
 
 

@@ -203,13 +203,14 @@ class FsspecSource(Source):
     def renew(self, credentials: object) -> None:
         self._opener.renew(credentials)
 
-    def check(self) -> None:
+    def check(self) -> bool | None:
         """Connect and look at the root. Raises ConfigError, PreflightError."""
         with self._opener.connected() as fs:
             try:
                 fs.info(self._opener.root) if self._opener.root else fs.ls(self._opener.root, detail=True)
             except protocol_errors() as error:
                 raise self._opener.unreachable(error) from None
+        return None
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """See `port.Source`. If the protocol lists folder by folder, memory grows only with the largest

@@ -318,6 +318,6 @@ def why(error: OSError) -> str:
         return text if text.startswith("only ") else "no byte came within the timeout"
     if isinstance(error, ssl.SSLError) and error.reason:
         if error.reason in _NO_TLS:
-            return "what answers there does not speak TLS: write http://, or correct the port"
+            return "the server does not speak TLS: write http:// in place of https://, or correct the port"
         return f"TLS: {error.reason.replace('_', ' ').lower()}"
     return error.strerror or str(error) or type(error).__name__

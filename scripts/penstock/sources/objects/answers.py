@@ -59,8 +59,8 @@ STATUSES: Mapping[int, Meaning] = {
 }
 
 NOTHING_THERE = (
-    "look at it in another way; then correct the source's URL (and `endpoint_url`, where storage_options has "
-    "one), or have what links there corrected"
+    "open the address by curl or in a browser; then correct the source's URL, or `endpoint_url` if "
+    "storage_options has it, or the page that links there"
 )
 
 

@@ -153,12 +153,14 @@ class ObjectSource(Source, Generic[C, K]):
     def renew_refused(self, error: PenstockError, last: bool) -> None:
         self.renew(renewed(error, self._credentials, partial(self.RESOLVE, self._config), last=last))
 
-    def check(self) -> None:
+    def check(self) -> bool | None:
         """Request the object that the URL names, or a page with one object. Raises PreflightError."""
         reached = reaching("the source cannot be listed", f"{self.url} at {self._at}", self.CHECK)
         with closing(self.requests()) as requests, reached:
-            if self._one_object(requests, tries=2) is None:
-                requests.do(lambda client: self.page(client, "", 1), tries=2)
+            if self._one_object(requests, tries=2) is not None:
+                return True
+            page = requests.do(lambda client: self.page(client, "", 1), tries=2)
+            return bool(page.rows) or (None if page.markers or page.following else False)
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """See `port.Source`. Raises FailedError for an unlistable prefix (DisorderError for unordered keys),

@@ -117,14 +117,14 @@ class PosixSource(Source):
         `filtered` counts items that would be refused, if `include` and `exclude` did not leave them out."""
         return dict(self._ignored)
 
-    def check(self) -> None:
-        """Raise PreflightError unless the root is a readable folder or file."""
+    def check(self) -> bool | None:
+        """See `port.Source`. Raises PreflightError unless the root is a readable folder or file."""
         try:
             if os.path.isfile(self.root):
                 os.close(os.open(self.root, OPEN_FILE & ~os.O_NOFOLLOW))
-                return
+                return True
             with os.scandir(self.root) as names:
-                next(names, None)
+                return None if next(names, None) else False
         except OSError as error:
             raise self._unread(error) from None
 

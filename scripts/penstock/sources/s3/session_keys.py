@@ -37,11 +37,16 @@ GRACE = 5.0  # seconds after LIMIT at which the process is killed, if it has not
 # end
 MOST = 1 << 30
 SHOWN = 300  # characters of a program's output in a message, at most
-HINT = "give storage_options a profile, a credentials_file or `anon: true`"
+HINT = (
+    "public bucket: `storage_options: {anon: true}`\n"
+    "  a profile: `aws configure --profile NAME`, then `storage_options: {profile: NAME}`\n"
+    "  a file with keys, mode 0600: `storage_options: {credentials_file: FILE}`"
+)
 CODE_HINT = (
     "get a session by `aws sts get-session-token --serial-number ... --token-code ...`, and put its three "
     "keys into a credentials_file or a profile of their own; or name a credential_process, which needs nobody"
 )
+NO_KEYS = "neither the environment nor the AWS configuration has keys"
 SIGN_ON = "its sign-on (SSO)"
 _SHAPED = re.compile(r"(?=[\w+/=]*[a-z])(?=[\w+/=]*[A-Z])[\w+/=]{32,}|\b[0-9a-f]{32,}")
 _helpers: list[subprocess.Popen[bytes]] = []  # the processes of programs that botocore started
@@ -66,6 +71,8 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys
     if "why" in answer:
         name = answer.get("profile") or profile or os.environ.get("AWS_PROFILE") or "default"
         what = f"the profile {in_quotes(name)} of the AWS configuration gives no keys"
+        if answer["why"] == NO_KEYS:
+            what = "no credentials for the source"
         why = answer["why"] + (_kept(answer["said"]) if answer.get("said") else "")
         raise PreflightError(what, where=url, why=why, hint=answer.get("hint", HINT))
     keys = Keys(answer["access"], answer["secret"], answer["session"], answer["expires"])
@@ -161,9 +168,7 @@ def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
     held = session.get_credentials()
     frozen = held.get_frozen_credentials() if held else None
     if frozen is None or not frozen.access_key:
-        answer["why"] = (
-            "there are no credentials for the source: neither the profile nor the environment has any"
-        )
+        answer["why"] = NO_KEYS
         return
     # Only this private attribute of botocore states when temporary keys expire.
     ends = getattr(held, "_expiry_time", None)

@@ -150,16 +150,17 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
         page = fetched(client, self.bucket.prefix + begins, token, limit)
         return Objects(next(listed(self.bucket, iter([page]), ordered=False), ()), page.following)
 
-    def check(self) -> None:
+    def check(self) -> bool | None:
         """Request a page with one key, signed in the same way as later requests. With `changed: pinned`,
         require a versioned bucket, unless these credentials may not query the versioning."""
-        super().check()
+        has_objects = super().check()
         if self._versions and self.versioned() is False:
             raise PreflightError(
                 "the bucket is not versioned, and `changed: pinned` reads objects by their versions",
                 where=self.bucket.url,
                 hint=NO_VERSIONS,
             )
+        return has_objects
 
     def versioned(self) -> bool | None:
         """Return whether the bucket is versioned; None if these credentials may not query that."""

@@ -64,7 +64,7 @@ class WebSource(Source):
         """Return a key's URL, for a source that is a folder."""
         return self._folder + quoted(key) if key or self._name else self._base
 
-    def check(self) -> None:
+    def check(self) -> bool | None:
         with closing(self.client(listing=True)) as client, reaching("the source cannot be reached", self.url):
             connection = client.request("HEAD" if self._name else "GET", self._base)
             if client.folder:
@@ -76,6 +76,7 @@ class WebSource(Source):
             if connection.status not in (200, 206, 416):
                 raise client.failure()
             connection.abandon()
+        return None
 
     def list(self) -> Iterator[Sequence[Listed]]:
         if self._name:
