@@ -2,8 +2,9 @@
 
 The accepted lines and names are those of `sha256sum -c` (coreutils, `split_3`):
 
-    <hex> <name> <hex> *<name> a blank, then a blank or `*` <hex> <name> <hex>TAB<name> "BSD reversed": all
-    lines of a file, or none SHA256 (<name>) = <hex> BSD, `--tag`, and openssl: `SHA2-256(<name>)= <hex>`
+    <hex>  <name>     <hex> *<name>      a blank, then a blank or `*`
+    <hex> <name>      <hex>TAB<name>     "BSD reversed": all lines of a file, or none
+    SHA256 (<name>) = <hex>              BSD, `--tag`, and openssl: `SHA2-256(<name>)= <hex>`
 
 Blanks and tabs may precede a line, and a carriage return may end it. A leading backslash marks an escaped
 name. Hexadecimal digits may be in upper or lower case.

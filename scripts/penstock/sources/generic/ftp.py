@@ -9,7 +9,7 @@ take 0.3 s (`tests/sources/test_ftp.py` counts the listings). All commands only 
 | a folder's names | MLSD; LIST if the server lacks MLSD                                                    |
 | a file's size    | MLSD, MLST; SIZE in TYPE I; LIST if the server refuses SIZE                            |
 | a file's time    | MLSD, MLST; MDTM, in UTC (RFC 3659); no time if the server refuses MDTM                |
-| a file's bytes   | one RETR, after REST with an offset; complete if the server confirms (226)            |
+| a file's bytes   | one RETR, after REST with an offset; complete if the server confirms (226)             |
 """
 
 from __future__ import annotations
