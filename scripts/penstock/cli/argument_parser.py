@@ -217,7 +217,7 @@ _SAME_AS: Mapping[str, str] = {
     "--help": "man",
     "--version": "version",
 }
-# for options of other programs: options here that do the same, of which a command has some
+# {option of another program: penstock's options that do the same}; a command has some of these
 SAME_OPTIONS: Mapping[str, str] = {
     "--force": "--new-release --copy-unchanged --now",
     "-f": "--new-release --copy-unchanged --now",
@@ -230,9 +230,10 @@ SAME_OPTIONS: Mapping[str, str] = {
     "--output": "--out",
     "--verify": "--audited-within",
 }
-# for words that other programs use: what to type here
+# {word that other programs use: what to type for penstock}
 SYNONYMS: Mapping[str, str] = {word: typed for typed, words in _SAME_AS.items() for word in words.split()}
-DESTRUCTIVE = frozenset({"gc", "remove"})  # suggested only for words that differ by a single slip
+# commands that are suggested only for words that differ by a single slip
+DESTRUCTIVE = frozenset({"gc", "remove"})
 
 
 def with_help(words: Sequence[str]) -> Sequence[str]:

@@ -15,28 +15,29 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
 
-# groups in the order of `penstock --help`; commands of other groups work but are not listed
+# groups of commands in the order of `penstock --help`; commands of other groups work, but are not listed
 GROUPS = ("stage", "read", "keep", "site")
 STEP = "step"  # word before the name of a single step: `penstock step NAME`
 HIDDEN = ""
-CALLED = "(called by "  # in the summary of a command that penstock or Snakemake calls, not a person
+CALLED = "(called by "  # words in the summary of a command that penstock or Snakemake calls, and not a person
 
 
 class CommandFunctions(NamedTuple):
-    arguments: Callable[[argparse.ArgumentParser], None]  # adds its options and arguments
-    # does it, prints what came of it, and returns the exit status
+    # adds the command's options and arguments to a parser
+    arguments: Callable[[argparse.ArgumentParser], None]
+    # carries out the command, prints its result, and returns the exit status
     run: Callable[[argparse.Namespace, Session], int]
-    examples: tuple[str, ...] = ()  # two lines for a shell, where a person calls it
+    examples: tuple[str, ...] = ()  # two example lines for a shell, if people call the command
 
 
 class Command(NamedTuple):
     name: str
     group: str
-    module: str  # name of its module in `penstock.cli.commands`
+    module: str  # name of the command's module in `penstock.cli.commands`
     summary: str
-    # whether it reads standard input, from a person (`init`) or from penstock itself
+    # whether the command reads standard input, from a person (`init`) or from penstock itself
     reads_input: bool = False
-    other_word: str = ""  # word to type instead of the name, if a step has the name
+    other_word: str = ""  # word to type instead of the name, if a step has this name
     # text for standard output if the command fails before it printed anything
     on_failure: str = ""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class TargetDatasets(NamedTuple):
     target: TargetConfig
-    configured: Sequence[str] | None  # the configuration's datasets; None with --root
+    configured: Sequence[str] | None  # names of the configuration's datasets; None with --root
 
     @property
     def owners(self) -> Sequence[str] | None:

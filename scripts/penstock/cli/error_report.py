@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Stop
 
 
-LOG = "PENSTOCK_LOG"  # environment variable: log of `penstock run --log`, which its steps also write to
-# log levels of the events that are logged
+# environment variable with the path of the log of `penstock run --log`, to which the run's steps also write
+LOG = "PENSTOCK_LOG"
+# {event that is logged: log level}
 LEVELS = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.INFO, "end": logging.INFO}
 
 
@@ -73,7 +74,7 @@ def open_log(path: Path | None) -> list[logging.Handler]:
     above = os.environ.get(LOG)
     files = [file for file in (path, Path(above) if above else None) if file is not None]
     if not log.hasHandlers():
-        log.addHandler(logging.NullHandler())  # otherwise the interpreter would print the entries
+        log.addHandler(logging.NullHandler())  # without a handler, the interpreter would print the entries
     handlers: list[logging.Handler] = [_handler(file) for file in dict.fromkeys(files)]
     if files:
         log.setLevel(logging.INFO)
@@ -123,20 +124,20 @@ def logged(sink: Sink) -> Sink:
 #
 # | exception                     | exit status         | message                                  |
 # |-------------------------------|---------------------|------------------------------------------|
-# | any, after a signal           | 128 + the signal's  | what stopped it, where that is the cause;|
-# |                               |                     | else a PenstockError's own, or none      |
-# | TransientError, after one     | 128 + the signal's  | stopped by it                            |
+# | any, after a signal           | 128 + the signal's  | what stopped it, if that is the cause; if|
+# |                               |                     | not, a PenstockError's message, or none  |
+# | TransientError, after a signal| 128 + the signal's  | stopped by the signal                    |
 # | PenstockError                 | the error's own     | the error's own                          |
 # | no process, no thread         | 1                   | ulimit -u, pids.max                      |
 # | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
 # | OSError, EACCES, EPERM, EROFS | 3                   | this account has no permission           |
-# | NotPlainError, ENOTDIR, ELOOP | 4                   | what stands in a document's place        |
+# | NotPlainError, ENOTDIR, ELOOP | 4                   | what was found in a document's place     |
 # | OSError, EIO, ESTALE, ...     | 1                   | the file system did not answer           |
 # | ImportError                   | 3                   | what this installation lacks             |
 # | anything else                 | 1                   | a bug, and where its traceback is        |
 
-FEW_WORDS = 50  # characters
-# source and target of the example in config.yaml, which `make run` creates
+FEW_WORDS = 50  # characters of a clause, at most, that a short message uses
+# source and target of the example in config.yaml; `make run` creates them
 EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
 
 

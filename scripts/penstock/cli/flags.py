@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FRACTION = "a share such as 1%"
-SHOWN_ROWS = 20  # most rows of each kind that are shown without `--all`
+SHOWN_ROWS = 20  # number of rows of each kind that are shown without `--all`, at most
 
 
 def datasets(parser: argparse.ArgumentParser) -> None:

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refused(words, leaving.code if isinstance(leaving.code, int) else 2)
     except OSError as error:
         return output.failed(error)
-    except ImportError as error:  # from the command's module
+    except ImportError as error:  # raised by the import of the command's module
         from penstock.cli import error_report
 
         lacking = error_report.not_whole(error)
@@ -90,7 +90,7 @@ def _run(parsed: argparse.Namespace) -> int:
     session = Session(parsed)
     output.called_as(session.program)
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    if previous[signal.SIGHUP] is signal.SIG_IGN:  # nohup ignores it
+    if previous[signal.SIGHUP] is signal.SIG_IGN:  # nohup made the process ignore SIGHUP
         del previous[signal.SIGHUP]
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -110,7 +110,8 @@ def _run(parsed: argparse.Namespace) -> int:
 
     for number in previous:
         signal.signal(number, stop)
-    # A controller starts its steps with SIGINT blocked (`snakemake_start`): a pending one is delivered here.
+    # A controller starts its steps with SIGINT blocked (`snakemake_start`): a pending SIGINT is delivered
+    # here.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     resources.enter_job(read_job_environment())
     time_limit.watch(time_ends, resources.current_job())
@@ -127,7 +128,8 @@ def _run(parsed: argparse.Namespace) -> int:
                 _refused([parsed.command], code)
             except Exception as error:  # noqa: BLE001  the one place where nothing may pass
                 if isinstance(error, BrokenPipeError) and output.is_closed():
-                    code = _ended(1, session)  # our own output was closed (`penstock status | head`)
+                    # this command's standard output was closed (`penstock status | head`)
+                    code = _ended(1, session)
                 else:
                     code = _refused([parsed.command], _report(error, session))
     finally:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SAID = "said"
 INTERVAL = 0.2  # seconds between two reads of the file
 BLOCK = 1 << 20
-# what a failed step changed, for steps whose message does not say so
+# {step: what it changed when it failed}, for steps whose message does not say so
 CHANGED = {"preflight": "nothing was changed", "list": "nothing was copied", "plan": "nothing was copied"}
 
 
@@ -61,7 +61,7 @@ class RunScreen:
         self._begun: dict[tuple[str, str], float] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="screen", daemon=True)
-        self.seconds: dict[str, float] = {}  # how long each dataset's steps worked
+        self.seconds: dict[str, float] = {}  # {dataset: seconds for which its steps worked}
 
     @property
     def left(self) -> list[exit_files.Left]:
@@ -131,7 +131,7 @@ class RunScreen:
         if self._place is None:
             text = f"penstock: {output.pasted(left.text)}" if left.text else ""
             self._view.failed(left.dataset, text, left.how)
-        elif left.how == events.STOPPED:  # the closing table reports this once for all datasets
+        elif left.how == events.STOPPED:  # the closing table reports the stop once for all datasets
             self._view.failed(left.dataset, "", left.how)
         elif left.how == events.CANCELLED:
             self._view.failed(left.dataset, message(left.dataset, "", output.pasted(left.text)), left.how)
@@ -171,9 +171,10 @@ def message(dataset: str, how: str, text: str) -> str:
 
 
 RESULTS = Path("results")
-FLAGS = ("new_release", "copy_unchanged")  # options of `run` that are values of the workflow
-# Most characters of the suggested command for the failed datasets. If it would be longer, the command for all
-# requested datasets is suggested, which finds published datasets unchanged.
+# options of `run` that become values of the workflow's configuration
+FLAGS = ("new_release", "copy_unchanged")
+# Characters of the suggested command for the failed datasets, at most. Instead of a longer one, the command
+# for all requested datasets is suggested, which finds published datasets unchanged.
 AGAIN = 72
 
 

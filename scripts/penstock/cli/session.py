@@ -51,10 +51,12 @@ class Session:
         self.parsed = parsed
         self.stop = Stop()
         self._cleanup = contextlib.ExitStack()
-        # The command that failed, if not this one: `list-failure` ends with an earlier `list-group`'s status.
+        # The name of the failed command, if it was not this one: `list-failure` ends with the status of an
+        # earlier `list-group`.
         self.failed = ""
         self.failure: CommandFailure | None = None
-        # The signal handler calls this function. That of `penstock run` passes signals on to Snakemake.
+        # The signal handler calls this function. The handler of `penstock run` passes signals on to
+        # Snakemake.
         self.on_stop: Callable[[int], None] | None = None
 
     def __enter__(self) -> Self:
@@ -86,7 +88,7 @@ class Session:
         self.stop.orphaned = True
         if self.stop.event.is_set() or not callable(signal.getsignal(signal.SIGTERM)):
             self.stop.set(signal.SIGTERM)
-        else:  # its handler ends the main thread's wait, too
+        else:  # the signal's handler ends the main thread's wait, too
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _lock_steps(self) -> None:
@@ -286,12 +288,12 @@ def _refuse_unwritable(receipt: Path | None) -> None:
     """Raise ConfigError before any work if `Session.receipt` could not write."""
     if receipt is None:
         return
-    import tempfile  # its import takes milliseconds
+    import tempfile  # imported here, since the import takes milliseconds
 
     try:
         if receipt.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not receipt.exists() or receipt.is_file():  # it is written by a rename
+        if not receipt.exists() or receipt.is_file():  # the receipt is written by a rename
             receipt.parent.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=receipt.parent).close()
         elif not os.access(receipt, os.W_OK):

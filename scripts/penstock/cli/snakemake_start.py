@@ -35,18 +35,19 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _name_of_user()
     _close_interrupted_loops()
-    # The modules loaded now are used to the end, so collecting garbage among them is useless.
+    # The modules that are loaded now are used to the end, so collecting garbage among them is useless.
     gc.disable()
     _smart_open()
     snakemake = _snakemake()
     gc.freeze()
     gc.enable()
-    # Nor is it useful at the end of the process.
+    # Collecting garbage is useless at the end of the process, too.
     atexit.register(gc.freeze)
     try:
         snakemake.main()
     finally:
-        # Cancel timers that would wake its scheduler, since the process would wait for them a second or more.
+        # Cancel the timers that would wake Snakemake's scheduler, since the process would wait a second or
+        # more for them.
         for thread in threading.enumerate():
             if isinstance(thread, threading.Timer):
                 thread.cancel()
@@ -73,7 +74,7 @@ def _close_interrupted_loops() -> None:
     close = asyncio.Runner.close
 
     def close_or_leave(runner: asyncio.Runner) -> None:
-        with contextlib.suppress(RuntimeError):  # closed already
+        with contextlib.suppress(RuntimeError):  # the runner's event loop is closed already
             if not runner.get_loop().is_running():
                 close(runner)
 
@@ -95,7 +96,7 @@ def _smart_open() -> None:
     try:
         importlib.import_module("smart_open")
     except ImportError:
-        pass  # this Snakemake lacks it
+        pass  # this Snakemake was installed without smart_open
     finally:
         for name in hidden:
             del sys.modules[name]

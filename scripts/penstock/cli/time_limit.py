@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from penstock.host.resources import JobEnvironment
 
-EARLY = 90.0  # seconds by which SLURM may be early; an even earlier signal is a preemption and cannot wait
+# seconds by which SLURM's signal may come before the time limit; an even earlier signal is a preemption,
+# which cannot wait
+EARLY = 90.0
 
 
 def pause(now: float, stop_at: float) -> float:

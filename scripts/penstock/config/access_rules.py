@@ -21,7 +21,7 @@ _SPECIAL = re.compile(r"[\\*?\[\]!# ]")
 
 
 def of_file_alone(key: str) -> tuple[str, str]:
-    """Return the patterns that together match only this key, and nothing below a folder with that name."""
+    """Return the patterns that together match only this key, and nothing below a folder of the same name."""
     literal = _SPECIAL.sub(r"\\\g<0>", key)
     return f"/{literal}", f"!/{literal}/**"
 
@@ -66,7 +66,7 @@ def _named(key: str) -> str:
 
 # The rules of `permissions`. `target.modes` sets these modes and ACLs; audit and repair compare them.
 
-# The bits that a mode may have: never writable by all, no setuid or sticky, setgid only for folders.
+# The bits that a mode may have: never writable for all, no setuid or sticky, setgid only for folders.
 FILE_BITS, DIR_BITS = 0o775, 0o2775
 
 
@@ -86,12 +86,12 @@ class Access(NamedTuple):
     """The access rights that a file or folder should have."""
 
     mode: int  # the mode that lstat shows; with an ACL, its group bits are the mask
-    acl: Acl | None = None  # None if not checked
-    default: Acl | None = None  # default ACL, which everything made in the folder inherits
+    acl: Acl | None = None  # the access ACL; None if it is not checked
+    default: Acl | None = None  # the folder's default ACL, which everything made in the folder inherits
 
 
 class AccessRules:
-    """The rules of a release. Falsy if a single mode for files, and one for folders, are enough.
+    """The rules of a release. Falsy if one mode for files, and one for folders, are enough.
 
     | case                              | mode                                              |
     |-----------------------------------|---------------------------------------------------|
@@ -99,7 +99,8 @@ class AccessRules:
     | no rule matches and sets a mode   | the caller's mode                                 |
     | users or groups have ACL entries  | the same, with the ACL's mask as its group bits   |
 
-    A folder's default ACL has its entries. The mode of a new file or folder decides its owner's rights.
+    A folder's default ACL has the same entries as its access ACL. The mode with which a file or folder is
+    made decides its owner's rights.
     """
 
     def __init__(self, modes: Sequence[Rule] = (), named: Sequence[NamedEntry] = ()) -> None:
@@ -131,7 +132,7 @@ class AccessRules:
         return tuple(map(str, self._named))
 
     def file(self, path: str, mode: int) -> Access:
-        """Return the access of a file, by its path below `data`. `mode` counts if no rule sets a mode."""
+        """Return the access of a file, by its path below `data`. `mode` is the mode if no rule sets one."""
         for rule, pattern in self._rules:
             if rule.file is not None and pattern.match(path):
                 mode = rule.file
@@ -159,7 +160,8 @@ class AccessRules:
         return access
 
 
-NO_RULES = AccessRules()  # the caller's modes, one for files and one for folders, and no ACL
+# rules that leave the caller's modes, one for files and one for folders, and set no ACL
+NO_RULES = AccessRules()
 
 
 def sealed_rules(published: SealedPermissions) -> AccessRules:

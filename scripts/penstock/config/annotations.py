@@ -15,15 +15,15 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 #
 #     keep_free: Annotated[Size | None, About("Space that a run leaves free."), Example("2TiB")] = None
 #
-# An annotation has a single `ValueKind`, unless the type implies it: `bool`, or a class whose fields are the
-# keys below. `null` may be written if the type has None. `config.validation` checks values with the
+# An annotation has a single `ValueKind`, except if the type implies the kind: `bool`, or a class whose fields
+# are the keys below. `null` may be written if the type has None. `config.validation` checks values with the
 # annotations, and `config.serialization` converts values. Every process with settings imports this module, so
 # an annotation only stores its arguments.
 
 
 class About:
     """The page's text about a key, in which line ends count as blanks. Options of sources also have
-    `default`, which applies without a value, and `refers_to`, the secret that the option refers to."""
+    `default`, which applies if no value is set, and `refers_to`, the secret that they refer to."""
 
     def __init__(self, text: str, *, default: str = "", refers_to: str = "no") -> None:
         self.given, self.default, self.refers_to = text, default, refers_to
@@ -39,7 +39,7 @@ class Example:
 
 
 class ValueKind:
-    """The values that may be written: those of one of `types` (() for any type) for which `allows` is true.
+    """The values that may be written: values of one of `types` (() for any type) that `allows` accepts.
     Messages end with `expect`: "give `expect`"."""
 
     types: tuple[type, ...] = ()
@@ -112,7 +112,7 @@ NAME = r"^[^\x00-\x1f\x7f:]{1,255}$(?!\n)"  # pattern for the name of an account
 
 
 class Unit(ValueKind):
-    """A number with its unit, for the reader `name` in `config.quantities`. With `zero`, 0 needs no unit."""
+    """A number with its unit, read by `config.quantities`' function `name`. With `zero`, 0 needs no unit."""
 
     def __init__(self, name: str, *, zero: bool = False) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Items(ValueKind):
 
 
 class Fields(ValueKind):
-    """A mapping with at least `least` keys, which are fields of a class."""
+    """A mapping with at least `least` keys; the keys are the fields of a class."""
 
     types = (dict,)
 
@@ -169,7 +169,7 @@ NOT_NULL = "not null"  # mark of keys for which `null` may not be written, thoug
 
 
 class InPlace:
-    """Mark of a field that is no key itself. The keys of this class replace it."""
+    """Mark of a field that is no key itself. The keys of the class `settings_class` replace it."""
 
     def __init__(self, settings_class: type) -> None:
         self.settings_class = settings_class
@@ -189,7 +189,8 @@ class Key(NamedTuple):
     each: Key | None  # description of the values in a list, or in a mapping from names
     about: About | None
     examples: tuple[object, ...]
-    either: bool  # whether exactly one of the mapping's keys with this mark must be given
+    # whether the key is marked EITHER: exactly one key with this mark must be given in its mapping
+    either: bool
     default: object  # default value, or MISSING
     required: bool
     touches: str  # WRITES, RUNS, or ""
@@ -203,7 +204,7 @@ class Key(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The page's text about the key, from the annotation, or else from the class."""
+        """The page's text about the key: that of the annotation or, if there is none, that of the class."""
         if self.about is not None:
             return self.about.text
         return " ".join((self.below.__doc__ or "").split()) if self.below is not None else ""

@@ -38,9 +38,10 @@ class Assumption(NamedTuple):
     bytes: int | None = None
     files: int | None = None
     nodes: int | None = None
-    # rates by the table's names: operations a second for `metadata`, bytes a second for all others
+    # {name in the table: rate}, in operations a second for `metadata`, in bytes a second for all others
     rates: Mapping[str, float] = {}
-    prices: Mapping[str, float] = {}  # `egress` for a byte, `get` and `list` for a request, in any currency
+    # prices in any currency: `egress` for a byte, `get` and `list` for a request
+    prices: Mapping[str, float] = {}
 
 
 def _priced(unit: str, amount: float) -> Callable[[str], float]:

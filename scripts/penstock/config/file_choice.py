@@ -2,14 +2,14 @@
 
 | `--config` | `PENSTOCK_CONFIG`      | penstock.yaml | config.yaml | the configuration             |
 |------------|------------------------|---------------|-------------|-------------------------------|
-| given      | any                    | any           | any         | that file                     |
-| no         | names a file           | any           | any         | that file                     |
+| given      | any                    | any           | any         | the file of `--config`        |
+| no         | names a file           | any           | any         | the file of the variable      |
 | no         | names a missing file   | any           | any         | an error from `required`      |
 | no         | not set, or empty      | exists        | any         | penstock.yaml                 |
 | no         | not set, or empty      | no            | exists      | config.yaml                   |
 | no         | not set, or empty      | no            | no          | none; error from `required`   |
 
-The two names are looked up in the working directory only. Files are not read here.
+penstock.yaml and config.yaml are looked up in the working directory only. Files are not read here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def chosen(option: Path | None = None) -> Path | None:
 
 
 def required(option: Path | None = None) -> Path:
-    """As `chosen`, but raise ConfigError if there is no configuration, or if `PENSTOCK_CONFIG` names a
-    missing file. A missing file of --config is noticed when it is read."""
+    """Do the same as `chosen`, but raise ConfigError if there is no configuration, or if `PENSTOCK_CONFIG`
+    names a missing file. A missing file of --config is noticed when it is read."""
     path = chosen(option)
     if path is None:
         raise ConfigError(

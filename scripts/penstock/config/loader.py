@@ -1,5 +1,5 @@
-"""Loads a YAML file as the typed `Config`, after all checks, also against the site's bounds. Also reads
-settings that no configuration sets, and the file in a dataset's `describe`.
+"""Loads a YAML file as the typed `Config`, after all checks, including those against the site's bounds. Also
+reads settings that no configuration sets, and the file in a dataset's `describe`.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _unusable_description(path: Path, why: str) -> ConfigError:
 # secret's value), and advice. All problems come from the first stage that finds any: YAML, secrets, the form
 # of values (`validation`, `storage_options`), combinations of keys (`semantic_checks`), the site's bounds.
 
-MAX_LISTED = 20  # most problems in a message
+MAX_LISTED = 20  # number of problems in a message, at most
 _BY_OPTION = -2
-# words that replace the line in messages, for values that are in no file
+# {line number of a value that is in no file: words that replace the line in messages}
 _PLACES = {parsed_mapping.LAID_OVER: "--config", parsed_mapping.UNWRITTEN: "", _BY_OPTION: "--backend"}
 
 
@@ -141,10 +141,10 @@ def load_text(text: str, path: Path | str) -> Config:
 
 
 class BaseConfiguration(NamedTuple):
-    """A configuration that is read but not checked, to be merged with other values: a file, or another
-    workflow's module."""
+    """A configuration that is read but not checked, to be merged with other values: a file, or the
+    configuration of another workflow's module."""
 
-    label: str  # the file's path, or its replacement, for messages
+    label: str  # the file's path, or other words for the place, for messages
     file: Path | None
     document: YamlDocument
     unclear: Mapping[KeyPath, str]  # what is wrong with each ambiguous value, by its key path
@@ -160,7 +160,7 @@ def compose(
     base: BaseConfiguration, values: parsed_mapping.Values, heading: str, backend_override: str | None = None
 ) -> tuple[Config, bytes | None]:
     """Load this base with `values` merged in. Also return the text of a file with that configuration, under
-    the comment `heading`. The text is None if the values change nothing in a base file, and does not include
+    the comment `heading`. It is None if the base is a file that the values do not change; it never includes
     `backend_override`. Steps judge the backend, since they know whether they are in a job. Raises
     ConfigError."""
     made = parsed_mapping.laid_over(base.document, values.sections, heading)
@@ -179,7 +179,7 @@ def check_place(folder: Path) -> None:
 
 
 def site_file(path: Path | None = None) -> site.Site | None:
-    """Read the site's file, or a draft at `path` of any owner. None if the file does not exist. Raises
+    """Read the site's file, or a draft of any owner at `path`. Return None if the file does not exist. Raises
     ConfigError with each mistake's line."""
     policy = site.stored(path)
     return None if policy is None else site.site_of(policy, _READERS, path)
@@ -245,7 +245,7 @@ def _root(file: Path, document: YamlDocument) -> Section:
 def _form_problems(root: Section, unclear: Mapping[KeyPath, str]) -> list[Problem]:
     problems = [Problem(where, why) for where, why in unclear.items()]
     problems += semantic_checks.control_characters(root.values)
-    # An ambiguous value is reported only once, although its text may have further problems.
+    # An ambiguous value is reported only for that, although its text may have further problems.
     problems += [problem for problem in validation.problems(root.values) if problem.path not in unclear]
     return problems + semantic_checks.option_problems(root)
 
@@ -349,7 +349,7 @@ def _accounts(value: object) -> list[str]:
 
 
 def _none_for(word: str) -> Callable[[object], object]:
-    """Return a reader that reads this word as None."""
+    """Return a reader (a function that converts a value) that converts this word to None."""
     return lambda value: None if value == word else value
 
 
@@ -363,4 +363,4 @@ _READERS: Readers = {
     "auto": _none_for("auto"),
     "none": _none_for("none"),
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
-}  # readers by the names in the annotations of `settings`
+}  # {name in the annotations of `settings`: reader}

@@ -21,10 +21,10 @@ HEAD = """\
 # No secrets here: name a profile, or a file of mode 0600. Sizes and times carry their unit: 256MiB, 4h.
 """
 WITHOUT_GROUP = "    # permissions: {group: NAME}            # whose members read what is published"
-LONGEST = 64  # most characters of a dataset's name
+LONGEST = 64  # characters in a dataset's name, at most
 WITHOUT_NAME = "data"  # the dataset's name if the source has no usable name
 _PLAIN = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?[A-Za-z0-9/._+@=-]+(?::[0-9]+(?:/[A-Za-z0-9/._+@=-]*)?)?")
-_COMMENTS_FROM = 42  # column of comments, unless the line is longer
+_COMMENTS_FROM = 42  # column at which comments begin, unless the line is longer
 
 
 class KeyLine(NamedTuple):
@@ -34,15 +34,15 @@ class KeyLine(NamedTuple):
 
 
 class NewFile(NamedTuple):
-    """The content of the text."""
+    """The values from which the text is made."""
 
     source: str
     root: str
     dataset: str
     options: Mapping[str, str | bool]  # keys of `storage_options`
     target_is: str  # a comment that describes the target
-    group: KeyLine | None  # `permissions.group`; None if left out
-    cluster: tuple[KeyLine, ...]  # keys of `cluster`
+    group: KeyLine | None  # the key `permissions.group`; None if the text leaves it out
+    cluster: tuple[KeyLine, ...]  # the keys of `cluster`
 
     def text(self) -> str:
         """The file's text, which the loader judges."""

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 # Mappings are merged, and other values are replaced. The result is a new document, which is checked as every
 # configuration is, and whose text the steps read as a file.
 
-LAID_OVER = 0  # replaces the line number of a value from `--config`
+LAID_OVER = 0  # stands for the line number of a value from `--config`
 
 
 class Values(NamedTuple):
-    """Values by section. `unclear` has the reason for each ambiguous value, which stays text, by key path."""
+    """Values by section. An ambiguous value stays text, and `unclear` has the reason by its key path."""
 
     sections: Mapping[str, object]
     unclear: Mapping[KeyPath, str]
@@ -93,10 +93,11 @@ def _text(value: object) -> str:
 # A configuration that another program read: a mapping instead of a file (`workflow.workflow_values`).
 #
 # That program may have changed the values. YAML 1.1 reads `010` as 8, `1:30:00` as 5400, `2026-11-27` as a
-# date, and only the last of repeated keys. So values that are not plain are rejected. If the texts are known,
-# each value is compared with them. A value that is still the text that was written (`1e5`) stays.
+# date, and only the last of repeated keys. So values of other types than YAML's plain ones are rejected. If
+# the files' texts are known, each value is compared with its text. A value that is still the written text
+# (`1e5`) stays.
 
-UNWRITTEN = -1  # replaces the line number of values without a known text
+UNWRITTEN = -1  # stands for the line number of a value whose text is unknown
 
 
 class ConfigText(NamedTuple):
@@ -178,7 +179,8 @@ _ANYTHING = object()
 
 
 def _lossy(text: str) -> Iterator[_Written]:
-    """Yield such places of a text. Text that is no YAML has none. The search ends after MAX_NODES values."""
+    """Yield the places of a text that `_Written` describes. A text that is no YAML has none. The search ends
+    after MAX_NODES values."""
     try:
         # libyaml's loader, if present: the outer configuration may be large.
         root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -213,8 +215,8 @@ def _below(node: yaml.Node, path: KeyPath, left: list[int]) -> Iterator[_Written
 
 
 def _places(written: _Written, values: object) -> Iterator[KeyPath]:
-    """Yield the key paths at which the values may come from this place of the text. These are the ends of the
-    place's own path that lead to an equal value."""
+    """Yield the key paths at which the values may come from this place of the text. They are the ends of the
+    place's path in the text that lead to an equal value."""
     for begin in range(len(written.path)):
         path = written.path[begin:]
         value = _at(values, path)

@@ -30,7 +30,7 @@ _SECONDS = {
 }
 _MODE = re.compile(r"[0-7]{3,4}", re.ASCII)
 
-# These texts follow "must be" or "give" in messages.
+# These texts stand after "must be" or "give" in messages.
 SIZE_HELP = "a size with its unit, such as 256MiB, 1TiB or 500GB"
 RATE_HELP = "a rate with its unit, such as 1GiB/s or 20Gbit/s"
 TIME_LIMIT_HELP = "auto, or a time with its unit, such as 30min, 4h or 2d"
@@ -126,4 +126,4 @@ READERS: Mapping[str, Callable[[object], float | None]] = {
     "reading_age": reading_age,
     "file_mode": partial(mode, folder=False),
     "dir_mode": partial(mode, folder=True),
-}  # readers by the names of units in annotations (`config.annotations.Unit`)
+}  # {name in an annotation (`config.annotations.Unit`): function that reads the unit}

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from penstock.config.strict_yaml import KeyPath
 
 
-# A mapping of the parsed configuration, and its place in the file.
+# A mapping in the parsed configuration, with its place in the file.
 #
-# A missing key, or a value of the wrong type, is read as empty, since `config.validation` reports it.
+# Missing keys and values of a wrong type are read as empty, since `config.validation` reports them.
 
 
 class Section:
@@ -85,8 +85,9 @@ _SECRET_KEY = re.compile(
     r"|client_?secret|connection_?string|encryption_?key|signature)(?:_?id)?$"
     r"|(?:_key|secretkey|accesskeyid|secretaccesskey|sessiontoken|accountkey|connectionstring)$"
 )
-_HARMLESS_VALUES = {"anon", "google_default", "cloud", "cache"}  # values of gcsfs's `token` that are no token
-# Further names in queries, with which CDNs and services give access.
+# values of gcsfs's option `token` that are no secret
+_HARMLESS_VALUES = {"anon", "google_default", "cloud", "cache"}
+# Further names of query fields by which CDNs and services give access.
 _SECRET_QUERY = re.compile(
     r"(?i)(?:^|_)(?:signature|sig|credential|token|jwt|auth|authkey|authorization|access|ticket|session"
     r"|sessionid|session_id|hdn(?:ea|ts)|policy|pwd|pass|code|hmac|hash|nonce|otp|assertion)$"
@@ -134,7 +135,7 @@ def in_url(text: str) -> str:
     except ValueError:
         return ""
     user, at_sign, _ = components.netloc.rpartition("@")
-    # abfs://container@account/ has its container before the @.
+    # In abfs://container@account/, the text before the @ is the container.
     if at_sign and (":" in user or not of_url(url).user):
         return "has user info (`user:password@`) in its URL"
     for name, _ in parse_qsl(components.query, keep_blank_values=True):
@@ -148,11 +149,11 @@ def in_url(text: str) -> str:
 # The options of each source, checked and merged.
 #
 # A dataset's `storage_options` are for all its sources. Each source takes the options that its kind knows. A
-# source for fsspec takes those that no other kind in the dataset knows. An option that no source takes is a
-# mistake. A source's own options override those of the dataset.
+# source that fsspec opens takes the options that no other kind of source in the dataset knows. An option that
+# no source takes is a mistake. A source's own options override those of the dataset.
 
 _COMMON = "storage_options"
-# keys of a source that are in the dataset itself if it has a single `source`
+# keys of a source that are keys of the dataset if it has a single `source`
 OF_ONE_SOURCE = ("inventory", "list_from", "archived", "times")
 
 
@@ -162,7 +163,7 @@ def option_problems(root: Section) -> list[Problem]:
 
 
 def sources(dataset: Section) -> list[Section]:
-    """Return the dataset's sources, each with its `url`, also if it has a single `source`."""
+    """Return the dataset's sources, each with its `url`, also for a dataset with a single `source`."""
     url = dataset.text("source")
     if not url:
         return dataset.listed("sources")
@@ -171,8 +172,8 @@ def sources(dataset: Section) -> list[Section]:
 
 
 def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
-    """Yield each source's options: those that it takes from the dataset, overridden by its own. Values of
-    `null` are left out."""
+    """Yield each source's options: those that it takes from the dataset, overridden by its own options.
+    Options with the value `null` are left out."""
     common, kinds = dataset.at(_COMMON).values, _kinds(dataset)
     for source, of in zip(sources(dataset), kinds, strict=True):
         taken = {key: value for key, value in common.items() if _takes(of, key, kinds)}
@@ -188,7 +189,7 @@ def _of_dataset(dataset: Section) -> Iterator[Problem]:
     common = dataset.at(_COMMON).values
     problems: dict[KeyPath, Problem] = {}
     for of in dict.fromkeys(of for of in kinds if of.options):
-        # An option that another source of the dataset takes is for that source.
+        # An option of the dataset that another source takes is meant for that source.
         own = {
             key: value
             for key, value in common.items()
@@ -205,7 +206,7 @@ def _unfit(options: Mapping[str, object], of: SourceKind, where: KeyPath) -> Ite
 
 
 def _takes(of: SourceKind, key: str, kinds: Sequence[SourceKind]) -> bool:
-    """Return whether a source of this kind takes the dataset's option; `kinds` are those of all sources."""
+    """Return whether a source of this kind takes the dataset's option; `kinds` has all sources' kinds."""
     if len({kind.options for kind in kinds}) == 1:
         return True
     if of.options:
@@ -223,7 +224,7 @@ def known(of: SourceKind) -> Collection[str]:
     return keys_of(of.options) if of.options else ()
 
 
-RESERVED = ("all", "results")  # names with another meaning on the workflow's command line
+RESERVED = ("all", "results")  # names that mean something else on the workflow's command line
 URL_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _FOLDERS = (
     ("target", "root"), ("target", "state_root"), ("target", "sign_with"), ("target", "signers"),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Conversion of plain mappings to typed settings and back, for the YAML file and a run's frozen JSON.
 #
-# A dataclass's annotations say how each field is read. Settings contain references to secrets, but no
+# A dataclass's annotations determine how each field is read. Settings contain references to secrets, but no
 # secrets. Values that depend on the working directory are resolved before settings are written.
 
 T = TypeVar("T")
@@ -137,9 +137,9 @@ def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
 
 
 class RunConfig:
-    """A configuration that `freeze` made, perhaps in another version. Newer settings get their defaults, and
-    unknown settings are ignored. Each part is converted when it is first read, since an audit freezes only
-    the engine's. A missing or damaged part raises FailedError then."""
+    """A configuration that `freeze` made, perhaps in another version. Settings that it lacks get their
+    defaults, and unknown settings are ignored. Each part is converted when it is first read, since an audit
+    freezes only the part for the engine. If that part is missing or damaged, FailedError is raised."""
 
     def __init__(self, raw: Mapping[str, object], where: object) -> None:
         self._raw, self._where = raw, where

@@ -35,7 +35,7 @@ from penstock.config.backends import BACKENDS
 from penstock.core.grades import STORAGE_GRADES
 from penstock.core.step_table import IN_ELEMENTS
 
-AUTO_TIME = 0  # a time limit that penstock works out (`core.estimates`)
+AUTO_TIME = 0  # value for a time limit that penstock works out (`core.estimates`)
 
 # mark of keys in a run's identity: if a value changes, the listing leads to a new run and a new release
 DECIDES = "decides"
@@ -93,7 +93,7 @@ class TargetConfig(Settings):
         About("""The folder that holds one folder for each dataset. A relative path is relative to the working
             directory. On SLURM every node must see it under this path."""),
         Example("/beegfs/datasets"),
-    ]  # an absolute path after loading
+    ]  # the target's root; an absolute path after loading
     state_root: Annotated[
         Folder | None,
         Text("a folder for locks and journals"),
@@ -126,8 +126,9 @@ class TargetConfig(Settings):
             resumed. `null` is 1GiB, and on file systems beyond 100TiB 5 % of them."""),
         Example("2TiB"),
     ] = None  # see `kept`
-    filesystem: Annotated[str, FIXED] = "auto"  # file system's kind; `auto`: the mount's (`fs.kinds`)
-    # metadata operations a second of all runs in the root, set by the site; None if the file system decides
+    filesystem: Annotated[str, FIXED] = "auto"  # kind of file system; `auto`: that of the mount (`fs.kinds`)
+    # metadata operations a second that all runs in the root share, set by the site; None if the kind of file
+    # system decides
     ops: Annotated[int | None, FIXED] = None
     striping: Annotated[
         str,
@@ -524,7 +525,7 @@ class DatasetConfig(Settings):
         About("""Folders without any file, in a source that is a folder: `leave` leaves them out and counts
             them, `keep` makes them in the release."""),
         APART,
-    ] = "leave"  # the list step adds kept folders to the identity
+    ] = "leave"  # if folders are kept, the list step adds them to the identity
     checksums: Annotated[
         tuple[Annotated[str, Text("a key such as SHA256SUMS", longest=1024)], ...],
         Items("a list of keys of checksum files"),
@@ -697,7 +698,7 @@ class JobOptions(Settings):
 
     @property
     def spec_cores(self) -> int | None:
-        """`core_spec` after the cluster has decided. Raises ValueError for `auto`."""
+        """The value of `core_spec` after the cluster has decided it. Raises ValueError for `auto`."""
         if isinstance(self.core_spec, str):
             raise ValueError("the cluster has not settled what core_spec: auto comes to")
         return self.core_spec
@@ -756,7 +757,7 @@ class ClusterConfig(Settings):
             is refused where others than the account that calls penstock may write this file."""),
         Example("/opt/penstock/bin/python"),
     ] = None
-    # seconds between queries after the first query; up to a minute in long runs
+    # seconds between queries of SLURM, after the first query; up to a minute in long runs
     poll: Annotated[Duration, FIXED] = 15.0
     slurm_api: Annotated[
         str,
@@ -772,7 +773,7 @@ class ClusterConfig(Settings):
             is the one that runs penstock now. Refused as `python` is."""),
         Example("/opt/pyslurm/bin/python3"),
     ] = None
-    retries: Annotated[int, FIXED] = 2  # further tries for a failed shard, within a command
+    retries: Annotated[int, FIXED] = 2  # further tries for a failed shard within one command
     mail: Annotated[
         str | None,
         Text("an address, or an account of the cluster", "^[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}$"),
@@ -800,7 +801,7 @@ class ClusterConfig(Settings):
 class ListConfig(Settings):
     """How sources are listed."""
 
-    # seconds within which an interrupted listing can be continued; 0 for never
+    # seconds for which an interrupted listing can be continued; 0 for never
     resume_within: Annotated[Duration, FIXED] = 3600.0
 
 
@@ -808,9 +809,9 @@ class ListConfig(Settings):
 class PlanConfig(Settings):
     """What is taken over from the current release."""
 
-    shard_bytes: Annotated[Size, FIXED, APART] = TIB  # most bytes of a shard, about
-    shard_files: Annotated[int, FIXED, APART] = 500_000  # most files of a shard
-    # the size from which on objects are split into parts, in several shards
+    shard_bytes: Annotated[Size, FIXED, APART] = TIB  # bytes of a shard, at most; approximate
+    shard_files: Annotated[int, FIXED, APART] = 500_000  # number of files in a shard, at most
+    # bytes; objects of at least this size are split into parts, which may be in several shards
     giant_bytes: Annotated[Size, FIXED, DECIDES] = 64 * GIB
     part_bytes: Annotated[Size, FIXED, DECIDES] = 256 * MIB  # size of a part, a whole number of MiB
     reuse: Annotated[
@@ -831,7 +832,7 @@ class PlanConfig(Settings):
 class EngineConfig(Settings):
     """How an element copies and reads. The defaults measure the machine and the source as they go."""
 
-    workers: Annotated[int | None, FIXED] = None  # processes of an element; None if its CPUs decide
+    workers: Annotated[int | None, FIXED] = None  # processes of an element; None if the element's CPUs decide
     streams: Annotated[
         int | None,
         "auto",
@@ -839,7 +840,7 @@ class EngineConfig(Settings):
         About("""Files or parts of files that one element copies at once, over all its workers. `auto` begins
             with 1 to 8 a worker and adds more, up to 64 in all, while that makes the copy faster. Set it
             where a store or proxy limits connections."""),
-    ] = None  # number of processes times threads; None for `auto`
+    ] = None  # number of streams, which is processes times threads; None for `auto`
     # `fsync` for each file, `syncfs` as a barrier, or `auto` if the file system decides
     durability: Annotated[str, FIXED] = "auto"
     limit: Annotated[
@@ -891,7 +892,7 @@ class VerifyConfig(Settings):
             read. [audit.md](audit.md) says what that proves."""),
         Example("all", "7d"),
         APART,
-    ] = 30 * 86_400.0  # None (`all`) if each linked file is read each time
+    ] = 30 * 86_400.0  # seconds; None (`all`) if each linked file is read each time
     direct: Annotated[
         str,
         Choice("unshared", "always"),
@@ -915,7 +916,7 @@ class VerifyConfig(Settings):
 
     @property
     def carries_for(self) -> float | None:
-        """`linked` if a release may contain files that were not read back for it, or None if all are read."""
+        """The value of `linked` if a release may have files that were not read back for it, else None."""
         return self.linked if self.minimum_grade in ("auto", "written") else None
 
     @property
@@ -949,7 +950,8 @@ class GcConfig(Settings):
             wait."""),
         Example("30d"),
     ] = 14 * 86400.0
-    # seconds from a release's mark to the last look at pins; None if the file system decides
+    # seconds between marking a release for removal and the last look at pins; None if the kind of file system
+    # decides
     settle: Annotated[Duration | None, FIXED] = None
 
     @property

@@ -1,8 +1,10 @@
-"""The site's file, the administrator's bounds for all configurations on a machine: `/etc/penstock/site.yaml`.
+"""The site's file, with the administrator's bounds for all configurations on a machine:
+`/etc/penstock/site.yaml`.
 
 It is read before each configuration, which may only tighten the bounds. No option, environment variable or
-key chooses another file. Without the file nothing is bounded. It is a policy against accidents, which anyone
-who changes the program can bypass. Only SLURM's QOS and licences, quotas and modes enforce limits.
+key chooses another file. Without the file nothing is bounded. The bounds are a policy against accidents;
+anyone who changes the program can bypass them. Only SLURM's QOS and licences, quotas and modes enforce
+limits.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config, JobOptions
 
 FILE = file_choice.SITE
-OTHERS = stat.S_IWGRP | stat.S_IWOTH  # bits of a mode that let accounts other than the owner write
+OTHERS = stat.S_IWGRP | stat.S_IWOTH  # mode bits that let accounts other than the owner write
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ class Site:
 
 
 def stored(path: Path | None = None) -> YamlDocument | None:
-    """Read the site's file, or a draft at `path`; None if it does not exist. Raises ConfigError for an
+    """Read the site's file, or a draft at `path`; return None if it does not exist. Raises ConfigError for an
     unreadable file, such as a dangling link, or if accounts other than root may have written the site's file.
-    No command runs then, since its bounds are unknown."""
+    After such an error no command runs, since its bounds are unknown."""
     path = path or FILE
     try:
         # O_NONBLOCK opens a FIFO without waiting for its writer.
@@ -82,8 +84,8 @@ def _without_folder(bandwidth: Section) -> Iterator[Problem]:
 
 
 def _judge(path: Path, file_status: os.stat_result) -> None:
-    """Raise ConfigError unless only root can have written it."""
-    # The folder that a link leads to counts, too: whoever may write there can replace the file.
+    """Raise ConfigError unless only root can have written the site's file."""
+    # The folder to which a link leads counts, too: whoever may write in that folder can replace the file.
     folders = dict.fromkeys((path.parent, Path(os.path.realpath(path)).parent))
     for what, status in ((path, file_status), *((folder, folder.stat()) for folder in folders)):
         if status.st_uid != 0 or status.st_mode & OTHERS:
@@ -196,12 +198,12 @@ def problems(config: Config, site: Site, *, in_job: bool = False) -> Iterator[Pr
 
     | site's key              | values that a configuration may have                 |
     |-------------------------|------------------------------------------------------|
-    | `target.roots`          | one of these, or a folder below it; links followed   |
-    | `target.owners`         | some of these, as they are written there             |
-    | `cluster.backends`      | one of these; any in a job                           |
-    | `cluster.partitions`    | some of these, as `a,b`; also in each step           |
+    | `target.roots`          | one of them, or a folder below one; links followed   |
+    | `target.owners`         | some of them, written in the same way                |
+    | `cluster.backends`      | one of them; in a job, any                           |
+    | `cluster.partitions`    | some of them, as `a,b`; also in each step            |
     | `cluster.max_elements`  | at most the site's; also in each step                |
-    | `bandwidth.folder`      | only the site's                                      |
+    | `bandwidth.folder`      | only the site's folder                               |
     | `bandwidth.link`        | `link` less `reserve` is at most the site's          |
     | `bandwidth.requests`    | at most the site's                                   |
     | `gc.grace`              | at least the site's                                  |

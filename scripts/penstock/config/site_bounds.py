@@ -19,9 +19,9 @@ class SiteTarget:
 
     owners: Accounts = ()  # (): any
     contact: Bound[Annotated[str, Text("an address or a name", r"^[^\x00-\x1f]{1,200}$")]] = None
-    # folders in which roots may be; () if they may be anywhere
+    # folders in which targets' roots may be; () if roots may be anywhere
     roots: Annotated[tuple[AbsoluteFolder, ...], Items("a list of folders", least=1, unique=True)] = ()
-    # metadata operations a second below a root; None if the file system's kind decides
+    # metadata operations a second for all runs below a root; None if the kind of file system decides
     ops: Bound[Annotated[int, Number("operations a second", 1)]] = None
 
 

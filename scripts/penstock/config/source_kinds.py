@@ -20,20 +20,25 @@ class SourceKind:
     """The properties of a kind of source that code outside its package needs."""
 
     name: str
-    schemes: tuple[str, ...]  # schemes of its URLs; "" for a path
-    package: str = "generic"  # its package in `penstock.sources`, with `open_source` in the module `source`
+    schemes: tuple[str, ...]  # schemes of the source's URLs; "" for a path
+    # the kind's package in `penstock.sources`; the package's module `source` has `open_source`
+    package: str = "generic"
     secrets: str = ""  # module of `penstock.sources` whose `resolve` finds credentials; "" if none are needed
     options: type | None = None  # keys of `storage_options`; None if a library gets them unchecked
-    place: str = "host"  # the first part of the URL: a host or a bucket; "" if it may be empty
+    # name for the first part of the URL: a host or a bucket; "" if that part may be empty
+    place: str = "host"
     user: bool = False  # whether the URL may have the name of an account or container before an @
-    pins: bool = False  # whether it serves ranges on condition that the object is the listed version
-    states_checksums: bool = True  # whether it may report a checksum of an object that is read from it
+    # whether the source serves ranges on the condition that the object is the listed version
+    pins: bool = False
+    states_checksums: bool = True  # whether the source may state a checksum of an object
     blocks: bool = False  # whether even a whole object is read with several requests (`port.REQUEST`)
     versions: bool = False  # whether objects can be listed and read by version ids
-    archives: bool = False  # whether it reports archived objects, and times in metadata
-    content_etags: bool = False  # whether an etag that is an MD5 means the same bytes under any name
+    archives: bool = False  # whether the source reports archived objects, and times in objects' metadata
+    # whether equal etags in the form of an MD5 mean equal bytes, even under different names
+    content_etags: bool = False
     prefetched: bool = False  # whether small objects may be requested before their turn
-    variables: tuple[str, ...] = ()  # environment variables with its secrets, which are not set on nodes
+    # environment variables with the source's secrets, which are not set on nodes
+    variables: tuple[str, ...] = ()
 
 
 FOLDER = SourceKind(
@@ -56,7 +61,7 @@ GCS = SourceKind(
 )  # fmt: skip
 WEB = SourceKind("web", ("http", "https"), "web", options=WebOptions, pins=True)
 FTP = SourceKind("ftp", ("ftp",), secrets="generic.opener", user=True, states_checksums=False)
-# the kind of sources that fsspec opens: those with schemes in no row, or with `reader: fsspec`
+# the kind of sources that fsspec opens: URLs whose scheme is in no row, and sources with `reader: fsspec`
 OTHER = SourceKind("", (), secrets="generic.opener", blocks=True)
 KINDS = (
     FOLDER, S3, AZURE, WEB, GCS, FTP,

@@ -14,9 +14,9 @@ import yaml
 if TYPE_CHECKING:
     from pathlib import Path
 
-MAX_BYTES = 1 << 20  # most bytes of a file
-MAX_DEPTH = 16  # most levels of mappings and lists
-MAX_NODES = 50_000  # most keys and values of a document, far more than a configuration has
+MAX_BYTES = 1 << 20  # bytes in a file, at most
+MAX_DEPTH = 16  # levels of nested mappings and lists, at most
+MAX_NODES = 50_000  # keys and values in a document, at most; far more than a configuration has
 
 _TRUE_FALSE = {"true": True, "false": False}
 _NULLS = {"", "~", "null"}
@@ -35,8 +35,8 @@ _AMBIGUOUS = re.compile(
 _DIGITS = 30
 _HINT_ALIAS = 'a value that begins with * or & must be quoted, such as "*.jpg"'
 
-# PyYAML's errors in plain words: part of its context, part of its problem, whether the line is that of the
-# context's beginning, and the words. The first match counts.
+# PyYAML's errors in plain words. Each row has a part of the error's context, a part of its problem, whether
+# its line is where the context begins, and the words. The first match counts.
 _REFUSALS = (
     ("alias", "", False, _HINT_ALIAS),
     ("anchor", "", False, _HINT_ALIAS),
@@ -62,7 +62,7 @@ _REFUSALS = (
     ("block collection", "expected <block end>", False, "this line does not fit the list above it"),
 )  # fmt: skip
 
-# the keys, and indices in lists from 0, that lead to a value; () is the whole document
+# the keys and list indices (from 0) that lead to a value; () is the whole document
 KeyPath = tuple[str | int, ...]
 
 
@@ -116,7 +116,7 @@ def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
 
 
 def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
-    """Parse a file of at most 1 MiB of UTF-8. `unclear` as in `parse`. Raises OSError, StrictYamlError."""
+    """Parse a file of at most 1 MiB of UTF-8. For `unclear` see `parse`. Raises OSError, StrictYamlError."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:

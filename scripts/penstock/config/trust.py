@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
-# Keys that any command for data obeys. `notify.command` and `metrics` are obeyed only at a command's end.
+# Keys that every command for data obeys from its start. `notify.command` and `metrics` are obeyed only at a
+# command's end.
 ELEMENTS = ("cluster.python", "cluster.pyslurm_python")
 
 
 def refuse(config: Config, file: Path, keys: Container[str] | None = None) -> None:
-    """Raise ConfigError for the first of these keys whose value does not count; None for all keys."""
+    """Raise ConfigError for the first of `keys` (None: of all) whose value does not count (see the table)."""
     for key, value in _given(config, Config):
         if keys is None or key in keys:
             _refuse(key, value, file)
@@ -54,7 +55,7 @@ def bounded(config: Config, file: Path, *, staging: bool) -> Config:
 
 
 def _given(settings: object, kind: type, where: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the marked keys that have a value, and the value."""
+    """Yield each marked key that has a value, with this value."""
     for name, key in keys_of(kind).items():
         value = getattr(settings, name, None)
         if key.touches and value:

@@ -27,7 +27,7 @@ class Problem(NamedTuple):
     text: str
 
     def at(self, place: str) -> str:
-        """Return the problem with its key, and with `place` unless that is "":
+        """Return the problem as text, with its key, and with `place` unless that is "":
         `datasets.imagenet.sources[1].url (line 7): is missing`."""
         return (
             f"{_dotted(self.path)} ({place}): {self.text}" if place else f"{_dotted(self.path)}: {self.text}"
@@ -49,7 +49,7 @@ def _dotted(path: KeyPath) -> str:
 def problems(value: Any, hint: Any = Config, where: KeyPath = ()) -> list[Problem]:
     """Return the values that the annotations do not allow, in the order of key paths. `hint` declares the
     value at `where`: a class of keys, or an annotated type."""
-    # Only a configuration has other sections, to which an unknown key may belong.
+    # Only in a configuration may an unknown key belong to another section.
     of_file = hint is Config or bool(where)
     distinct = dict.fromkeys(_of_value(key_of(hint), value, where, of_file=of_file))
     return sorted(distinct, key=lambda problem: [str(key) for key in problem.path])
@@ -140,7 +140,8 @@ def _unknown(path: KeyPath, names: list[str], *, of_file: bool) -> Problem:
 
 
 def _places(path: KeyPath) -> list[str]:
-    """Return other places of a key with this name: the outermost in each section, within the same dataset."""
+    """Return other places of a key with this name, within the same dataset: in each section, only the
+    outermost."""
     dataset = str(path[1]) if path[0] == "datasets" and len(path) > 2 else "NAME"
     places: dict[str, KeyPath] = {}
     for place in sorted(_paths(Config, ()), key=len):
@@ -171,7 +172,7 @@ def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
             yield from _paths_below(key.each, (*path, name))
 
 
-# keys by the names that other programs use
+# {name that other programs use: key}
 _ALIASES = {
     "account": "account_name", "anonymous": "anon", "client_kwargs": "endpoint_url",
     "endpoint": "endpoint_url", "region_name": "region", "verify": "ca_bundle",

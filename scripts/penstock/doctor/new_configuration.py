@@ -41,27 +41,28 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.site import NewOptions
     from penstock.config.settings import ClusterConfig, PermissionsConfig
 
-MOST_NAMES = 10_000  # most names to compare with a missing name, as a folder may have millions
+# number of names that are compared with a missing name, at most, since a folder may have millions
+MOST_NAMES = 10_000
 
 
 class Asked(NamedTuple):
     source: str  # a URL, or an absolute path
-    root: Path  # absolute
+    root: Path  # the target's root, an absolute path
     options: Mapping[str, str | bool]  # `storage_options` of the source
     name: str = ""  # the dataset's name; "" to make it from the source's name
-    backend: str = ""  # the value of `cluster.backend`; "" to choose what this machine has
+    backend: str = ""  # the value of `cluster.backend`; "" to choose the backend that this machine has
 
 
 class Proposed(NamedTuple):
     file: NewFile
     text: str
     readers: CheckResult  # who will be able to read the published data
-    notes: tuple[str, ...]  # remarks for the person, which the text does not contain
+    notes: tuple[str, ...]  # remarks for the user, which are not in the configuration's text
 
 
 def require_source(source: str) -> None:
-    """Raise ConfigError if a local source is missing, with the nearest name, or if this account may not look
-    at it. Preflight checks URLs, and folders on unresponsive file systems."""
+    """Raise ConfigError if a local source is missing (the error has the most similar name), or if this
+    account may not look at it. Preflight checks URLs, and folders on unresponsive file systems."""
     for path in folders([SourceConfig(source)]):
         if Answers([path]).silent(path):
             continue
@@ -83,8 +84,8 @@ def require_source(source: str) -> None:
 
 
 def _nearest_name(path: Path) -> str:
-    """Return `; did you mean photos?`, with an existing name that is like the first missing folder of `path`.
-    Return "" if no name is like it."""
+    """Return `; did you mean photos?`, with an existing name that is similar to the first missing folder of
+    `path`. Return "" if no name is similar."""
     try:
         above = nearest(path)
         with os.scandir(above) as entries:
@@ -107,9 +108,10 @@ def propose(asked: Asked, path: Path) -> Proposed:
     file = NewFile(
         asked.source, str(asked.root), name, asked.options, _target_text(asked.root, answers), group, local
     )
-    # Loaded before SLURM is asked, so that an invalid configuration is rejected at once.
+    # The configuration is loaded before SLURM is queried, so that an invalid configuration is rejected at
+    # once.
     config = loader.load_text(file.text(), path)
-    if abilities_of(asked.backend).has_nodes:  # also true for "", as SLURM may respond
+    if abilities_of(asked.backend).has_nodes:  # also true for "", since SLURM may exist
         file = file._replace(cluster=_cluster(config.cluster, asked.backend, notes) or local)
         loader.load_text(file.text(), path)
     reading = _readers(asked.root / name, config.datasets[name].permissions, silent=silent)
@@ -186,7 +188,7 @@ def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Key
     except PreflightError as error:
         if backend:
             raise
-        # Only the first line of SLURM's message is shown; the lines below it name the failures in turn.
+        # Only the first line of SLURM's message is shown; the further lines list single failures.
         notes.append(f"cluster.backend is local: {error.reason.partition('; ')[0]}")
         return ()
     if options is None and not backend:

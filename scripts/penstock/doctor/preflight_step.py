@@ -1,8 +1,8 @@
 """preflight: checks, before a run begins, for everything that would stop it. Changes nothing.
 
-Each problem is reported with its key or URL, and with advice. Reports follow the last check, so that a run
-shows all problems. Only an unreachable server of the target ends the checks early, since making a file there
-would wait for the server. `doctor.preflight` has a module for each area.
+Each problem is reported with its key or URL, and with advice. Problems are reported after the last check, so
+that all are shown. Only an unreachable server of the target ends the checks early, since making a file on the
+target would wait for the server. `doctor.preflight` has a module for each area.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def run(
     context: Context, dataset: str, *, warned: Collection[str] = (), before: Path | None = None
 ) -> PreflightResult:
     """Check a dataset, its sources, target and cluster; return the receipt. Warnings that are in `warned` are
-    only counted in a line, but stay in the receipt. `before` is a receipt which shows that the dataset was
-    published below this root. Raises PreflightError, NoSpaceError or ConfigError. Several errors are joined
-    into a PreflightError, which has their exit status if it is the same for all."""
+    only counted in one line of the report, but stay in the receipt. `before` is a receipt which shows that
+    the dataset was published below this root. Raises PreflightError, NoSpaceError or ConfigError. Several
+    errors are joined into a PreflightError, which has their exit status if it is the same for all."""
     result, error = look(context, dataset, warned, before)
     if error is not None:
         raise error
@@ -58,7 +58,7 @@ def run(
 def look(
     context: Context, dataset: str, warned: Collection[str] = (), before: Path | None = None
 ) -> Preflighted:
-    """As `run`, but return the error together with the results. Raises InterruptedRunError."""
+    """Do the same as `run`, but return the error together with the results. Raises InterruptedRunError."""
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)

@@ -1,5 +1,5 @@
 """Reads small files together past the caches. It opens them one by one, and then reads all files with a
-single submission and a single wait. Python does not offer this call of Linux AIO.
+single submission and a single wait. Python does not offer this submission (io_submit of Linux AIO).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 # only if they were opened with O_DIRECT and their driver has asynchronous reads. Other files are read one
 # after the other within the call.
 
-# numbers of io_setup, io_destroy, io_submit, io_getevents (io_uring is switched off at many sites)
+# numbers of the system calls io_setup, io_destroy, io_submit, io_getevents (not io_uring, which many sites
+# switch off)
 _CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4), "riscv64": (0, 1, 2, 4)}
 _SETUP, _DESTROY, _SUBMIT, _GETEVENTS = _CALLS.get(platform.machine(), (-1, -1, -1, -1))
 # the struct iocb: data, key, rw_flags, opcode, priority, fd, buffer, bytes, offset, reserved, flags, resfd
@@ -37,8 +38,8 @@ _PREAD = 0
 
 
 class Reads:
-    """Up to `most` reads at once into a buffer, for a single thread. The constructor raises OSError if the
-    kernel refuses AIO (ENOSYS, EPERM in a sandbox; EAGAIN beyond `fs.aio-max-nr`)."""
+    """Makes up to `most` reads at once into a buffer, for a single thread. The constructor raises OSError if
+    the kernel refuses AIO (ENOSYS, EPERM in a sandbox; EAGAIN beyond `fs.aio-max-nr`)."""
 
     def __init__(self, buffer: mmap.mmap, most: int) -> None:
         self._context = ctypes.c_ulong(0)
@@ -77,7 +78,7 @@ class Reads:
         try:
             taken = syscall(_SUBMIT, self._context, len(wanted), self._pointers)
         except OSError as error:
-            # The kernel refused the first read, and accepted none.
+            # The kernel refused the first of these reads, and so accepted none of them.
             return [-(error.errno or errno.EIO)] * len(wanted)
         left = taken
         while left:
@@ -105,37 +106,38 @@ class Reads:
         self.close()
 
 
-# Small files read together.
+# Reads small files together.
 #
 # If small files are read one by one, a thread waits for the device for each file. Waking threads and starting
-# the device then cost more CPU than the reading. If files are read together, the device merges neighbours and
-# starts once. The proof is the same as in `cold_read.ColdReader`. Each file was opened with O_DIRECT, and its
-# pages were dropped. After the read, no page of the range was in this kernel's page cache.
+# the device then cost more CPU than the reading. If files are read together, the device merges reads of
+# neighbouring blocks and starts once. The proof is the same as in `cold_read.ColdReader`. Each file was
+# opened with O_DIRECT, and its pages were dropped. After the read, no page of the range was in this kernel's
+# page cache.
 #
-# A file that is missing, has another size or fails to read must be read by itself. That read raises the
-# error.
+# A file that is missing, is too short or cannot be read must be read alone. That read raises the error.
 
 Range = tuple[str, int, int]  # path, offset, bytes
-ROOM = 1 << 20  # bytes of the buffer for a group of files
-MOST = 64  # most files of a group
-STREAMS = 128  # number of threads that share the process's limit of descriptors
-LARGE = 256 << 10  # bytes from which a range is read with a call of its own
+ROOM = 1 << 20  # bytes of the buffer into which a group of files is read
+MOST = 64  # number of files in a group, at most
+STREAMS = 128  # number of threads that may share the process's limit of descriptors
+LARGE = 256 << 10  # bytes; a range of at least this size is read by a separate call
 ALIGN = 4096  # bytes to which places, offsets and lengths of direct reads are aligned
-_FOLIO = mmap.PAGESIZE << 11  # most bytes of a folio in the kernel's page cache
-# Errors with which a kernel or file system refuses such reads (EREMOTEIO refuses only unaligned reads).
+_FOLIO = mmap.PAGESIZE << 11  # bytes of a folio in the kernel's page cache, at most
+# Errors with which a kernel or file system refuses AIO or direct reads (EREMOTEIO refuses only unaligned
+# reads).
 _REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECT = FLAGS | os.O_DIRECT
 _FORMAT = 0o170000
 
 
-# an opened file: number in the group, descriptor, place in the buffer, bytes, first byte, fstat
+# an opened file: index in the group, descriptor, offset in the buffer, bytes, offset in the file, fstat
 _Opened = tuple[int, int, int, int, int, os.stat_result]
 
 
 def drop(fd: int, offset: int, length: int) -> None:
     """Drop the pages of a range (in bytes) from the page cache, as far as the kernel can. Pages around the
-    range are dropped, too, since the kernel keeps a folio that is only partly in the range."""
+    range are dropped, too, since the kernel would keep a folio that is only partly in the range."""
     start = offset - offset % _FOLIO
     end = -(-(offset + length) // _FOLIO) * _FOLIO
     os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
@@ -150,15 +152,15 @@ class Fetched(NamedTuple):
     """A range that was read. `data` is valid until the next `take`."""
 
     stat: os.stat_result  # result of fstat before the read
-    cold: bool  # whether no page of the range was in memory after the direct read
+    cold: bool  # whether no page of the range was in the page cache after the direct read
     data: memoryview
 
 
 class Together:
     """Reads announced ranges in groups, and returns them one by one. For a single thread; must be closed.
-    `folder` returns the descriptor for a folder's path, valid until its next call. `absent` returns whether
-    no page of a range (descriptor, offset, bytes) is in memory. `spares`: whether to leave files with a
-    second name to a read of their own."""
+    `folder` returns the descriptor for a folder's path; it is valid until the next call of `folder`. `absent`
+    returns whether no page of a range (descriptor, offset, bytes) is in memory. `spares` means that files
+    with a second name are not read together."""
 
     def __init__(
         self,
@@ -174,7 +176,7 @@ class Together:
         self._expected: deque[Range] = deque()
         self._ready: deque[tuple[Range, Fetched | None]] = deque()
         self._reads: Reads | None = None
-        # False after the kernel or the file system refused such reads
+        # whether files can be read together; False after the kernel or the file system refused it
         self.works = True
 
     def expect(self, ranges: Iterable[Range]) -> None:
@@ -183,14 +185,14 @@ class Together:
         self._expected = deque(ranges)
 
     def take(self, wanted: Range) -> Fetched | None:
-        """Return the range `wanted` if it is the next announced range, or None if it needs a read of its own.
+        """Return the range `wanted` if it is the next announced range, or None if it must be read alone.
         Raises OSError only if the kernel does not complete reads that it accepted."""
         if not self._ready:
             if not self._expected or self._expected[0] != wanted:
                 return None
             self._fetch()
         if self._ready[0][0] != wanted:
-            # This range is read again.
+            # The range must be read again, alone.
             return None
         return self._ready.popleft()[1]
 
@@ -227,12 +229,13 @@ class Together:
             try:
                 self._reads = Reads(self._buffer, self._most)
             except OSError:
-                # With an old kernel, in a sandbox, or if the node has too many AIO reads, read file by file.
+                # If the kernel is old, the process is in a sandbox, or the node has too many AIO reads, files
+                # are read one by one.
                 self.works = False
         return self._reads if self.works else None
 
     def _open(self, group: list[Range], opened: list[_Opened]) -> None:
-        """Open the files that are as expected, and add them to `opened` with their places in the buffer."""
+        """Open the group's plain files that are long enough, and add them to `opened`."""
         parent, folder, upto = None, -1, 0
         for number, (path, offset, length) in enumerate(group):
             above, _, name = path.rpartition("/")
@@ -251,7 +254,7 @@ class Together:
                     opened.append((number, fd, upto, count, first, status))
                     upto, fd = upto + count, -1
             except OSError:
-                # The file's own read will report the error.
+                # The read of the file alone will report the error.
                 continue
             finally:
                 if fd >= 0:

@@ -1,5 +1,5 @@
 """Queries BeeGFS' commands, of version 7 or 8 (`beegfs_v7`, `beegfs_v8`), about a folder's file system, and
-about stubs of files. Also finds the paths that version 8's command needs.
+about stubs of files. Also finds the form of paths that version 8's command needs.
 
 Formats and units are those of ThinkParQ's sources (`ctl/source/modes` of 7.4.7; `ctl/internal/cmd` of
 beegfs-go 8.4), and of outputs of 7.4.7 and 8.3.1. Buddy mirrors, RDMA, and version 8's quotas and pools were
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 # The command takes the part of a path below the mount point, and looks it up from the file system's root. As
 # mount point it takes the folder at which the device number changes on the way up. (Source: beegfs-go,
 # `common/filesystem/fs.go`, and `ctl/pkg/ctl/entry/entry.go`, `getEntryAndOwnerFromPathViaRPC`.) Below a bind
-# mount of a folder this gives a wrong path. It leads nowhere, or to another folder, whose striping would then
-# be set. Version 7's `beegfs-ctl` does not need this: it passes the path itself to the client's kernel
-# module.
+# mount of a folder this gives a wrong path. The wrong path leads nowhere, or to another folder, whose
+# striping would then be set. Version 7's `beegfs-ctl` does not need this: it passes the path itself to the
+# client's kernel module.
 
 CLIENT = "beegfs"  # type of BeeGFS' mounts in the mount table
 UNMOUNTED = "none"
@@ -45,8 +45,8 @@ class CommandPaths(NamedTuple):
     """How paths below a mount point are passed to `beegfs`."""
 
     point: str = ""
-    base: str = ""  # text that replaces `point` in the command's path
-    mount: tuple[str, ...] = ()  # value of the option `--mount`; () if not needed
+    base: str = ""  # text that replaces the mount point at the beginning of a path
+    mount: tuple[str, ...] = ()  # value of the option `--mount`; () if the option is not needed
     # mount point below which paths are passed, and without which the command prints them; "" if paths are
     # passed from the file system's root
     root: str = ""
@@ -63,9 +63,9 @@ def find_paths(point: str, proc: str | os.PathLike[str]) -> CommandPaths:
     """Find out how paths below the mount at `point` are passed. A mount shows the whole file system, or only
     a folder of it (a bind mount).
 
-    | `point` shows       | whole is mounted, too | paths are passed        | `--mount`                      |
+    | mount at `point`    | whole is mounted, too | paths are passed        | `--mount`                      |
     |---------------------|-----------------------|-------------------------|--------------------------------|
-    | whole, or not known | yes or no             | as they are             | `point`, if several BeeGFS     |
+    | whole, or not known | yes or no             | unchanged               | `point`, if several BeeGFS     |
     | a folder            | yes                   | below the whole's mount | that mount, if several BeeGFS  |
     | a folder            | no                    | from the whole's root   | `none`, which only root may use|
     """
@@ -90,16 +90,17 @@ def _below(path: str, point: str) -> bool:
 #
 # Only the command that `set_pattern` returns, and that the caller runs, changes anything.
 
-PROGRAMS = (beegfs_v8.BEEGFS, beegfs_v7.CTL)  # any of these is enough
+PROGRAMS = (beegfs_v8.BEEGFS, beegfs_v7.CTL)  # names of the commands, of which one is enough
 
 
 class Tools(NamedTuple):
     """The commands of a major version, for the file system of a folder."""
 
     version: Literal[7, 8]
-    # the mount point, to be passed to each command if several BeeGFS are mounted; else ()
+    # the mount point, to be passed to each command if several BeeGFS are mounted; () if only one is
     mount: tuple[str, ...] = ()
-    addresses: CommandPaths = CommandPaths()  # the paths with which version 8 finds a file or a folder
+    # the form of paths with which version 8's command finds a file or a folder
+    addresses: CommandPaths = CommandPaths()
 
     @property
     def product(self) -> str:
@@ -129,7 +130,7 @@ class Tools(NamedTuple):
         return beegfs_v8.entry_info(self.addresses.of(folder), self.addresses.mount)
 
     def servers(self) -> list[Server]:
-        """Read which servers can be reached. [] if the commands do not answer within `stores.BUDGET`."""
+        """Return which servers can be reached, or [] if the commands do not answer within `stores.BUDGET`."""
         argv = beegfs_v7.check_servers(self.mount) if self.version == 7 else beegfs_v8.list_nodes(self.mount)
         reads = beegfs_v7.read_servers if self.version == 7 else beegfs_v8.read_servers
         return reads(command.run(argv, command.TimeBudget(BUDGET)).out)
@@ -143,7 +144,7 @@ class Tools(NamedTuple):
 
 
 def find_tools(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
-    """Choose the commands for the BeeGFS mounted at `point`, or None if this machine has none.
+    """Return the commands for the BeeGFS mounted at `point`, or None if this machine has none.
 
     | commands on PATH | client's module     | used |
     |------------------|---------------------|------|
@@ -237,11 +238,11 @@ def _status_8(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
 
 # Whether files in BeeGFS 8 are stubs, whose data is in a remote target (`beegfs entry info`).
 #
-# A stub is a small file with the address of its data. Its state tells how it is restored: `manual-restore`,
-# `auto-restore` or `delayed-restore`. Penstock restores no stubs. States have these names from 8.4 on
-# (`common/beegfs/entry.go` of beegfs-go). In 8.3.1 they are numbers in this order. Locks are numbers, too: 1
-# against reading, 2 against writing, 3 against both. A file locked against reading is not opened either,
-# since opening would wait for minutes. BeeGFS 7 has no stubs.
+# A stub is a small file with the address of its data. Its state says how the data is restored:
+# `manual-restore`, `auto-restore` or `delayed-restore`. Penstock restores no data. States have these names
+# from 8.4 on (`common/beegfs/entry.go` of beegfs-go). In 8.3.1 they are numbers in this order. Locks are
+# numbers there, too: 1 against reading, 2 against writing, 3 against both. A file locked against reading is
+# not opened either, since opening would wait for minutes. BeeGFS 7 has no stubs.
 #
 # `beegfs` reads the paths from its standard input, and prints the parts below the mount point.
 
@@ -279,7 +280,7 @@ def states_argv(mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:
-    """Return the function that queries the mount at `point`, or None if the command is missing."""
+    """Return the function that queries files on the mount at `point`, or None if the command is missing."""
     if not command.present(beegfs_v8.BEEGFS):
         return None
     return partial(ask_states, find_paths(point, proc))

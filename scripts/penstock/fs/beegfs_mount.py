@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 # The client gets states from the management service every 30 s (`sysUpdateTargetStatesSecs`). The service
 # waits minutes before it reports a server as offline, and a dead connection is listed until a call needs it.
 # So a server that ended just now still seems to run. To detect this, `connect` opens a TCP connection to each
-# listed address, and closes it. A server with `<none>` as connections may still run, since a client connects
-# only when a call needs it.
+# listed address, and closes it. A server that shows `<none>` as its connections may still run, since a client
+# connects only when a call needs the server.
 
 SYS = "/sys"
 CLIENTS = "fs/beegfs"  # path below /proc, with a folder for each client
 PRODUCT = "BeeGFS"
-ANSWER = 3.0  # seconds in which all servers together must accept a connection
+ANSWER = 3.0  # seconds within which all servers must accept a connection, as all are tried at once
 _TARGETS: dict[str, Role] = {"meta_target_state": "metadata", "storage_target_state": "storage"}
 _NODES: dict[str, Role] = {
     "mgmt_nodes": "management",
@@ -63,7 +63,7 @@ _CONSISTENCY = ("good", "needs-resync", "bad")
 
 
 class Connection(NamedTuple):
-    """Open connections of the client to an address of a server."""
+    """The open connections of the client to one address of a server."""
 
     protocol: str  # TCP or RDMA
     host: str
@@ -84,7 +84,7 @@ class ClientView(NamedTuple):
 
     targets: tuple[Target, ...] = ()
     nodes: tuple[Node, ...] = ()
-    rdma: bool | None = None  # whether the client uses RDMA; None if not known
+    rdma: bool | None = None  # whether the client's connections use RDMA; None if not known
 
 
 def view(client: str, proc: str | os.PathLike[str] = PROC) -> ClientView:
@@ -159,9 +159,9 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
     | none                        | not tried        | all `offline`, `probably-offline`  | no        |
     | none                        | not tried        | none, or in other states           | not known |
 
-    If all targets are `probably-offline`, the client gets no news from the management service. Then the
-    service is away, and the targets' states are unknown. A client of version 8 works for some more minutes.
-    With version 7 each call on the mount waits (measured on 7.4.7), as `shown_servers` reports.
+    If all targets are `probably-offline`, the client gets no news from the management service. In that case
+    the service is away, and the targets' states are unknown. A client of version 8 works for some more
+    minutes. With version 7, each call on the mount waits (measured on 7.4.7); `shown_servers` reports that.
     """
     targets = {(target.role, target.id): target for shown in views for target in shown.targets}
     nodes: dict[tuple[Role, str], Node] = {}
@@ -212,7 +212,7 @@ def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> di
                 family = socket.AF_INET6 if ":" in host else socket.AF_INET
                 tried = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 tried.setblocking(False)
-                # An immediate failure, such as for this machine, leaves no error to wait for.
+                # A connection that fails at once, as one to this machine may, needs no wait.
                 if tried.connect_ex((host, port)) in (0, errno.EINPROGRESS):
                     waiting[tried.fileno()] = (tried, (host, port))
                     poll.register(tried, select.POLLOUT)
@@ -240,12 +240,12 @@ def _text(folder: str, name: str) -> str:
 
 # The live configuration of BeeGFS' clients (/proc/fs/beegfs/<client>/config), and the mount table's line.
 #
-# The format is that of `ProcFsHelper_readV2_config` (client_module/source/filesystem) in 7.1 to 8.3, with
-# switches as 0 and 1. BeeOND mounts with `mount -t beegfs beegfs_ondemand` (beeond/source/beeond). A mount
-# does not show its client. So any configuration that does not contradict the mount's options may be the
-# mount's own. Among several such configurations, the weakest setting counts.
+# The format is that of `ProcFsHelper_readV2_config` (client_module/source/filesystem) in 7.1 to 8.3, which
+# prints switches as 0 and 1. BeeOND mounts with `mount -t beegfs beegfs_ondemand` (beeond/source/beeond). A
+# mount does not show its client. So any client's configuration that does not contradict the mount's options
+# may be that of the mount. If there are several such configurations, the weakest setting counts.
 
-ON_DEMAND = "beegfs_ondemand"  # device of the file system that beeond makes and mounts for a job
+ON_DEMAND = "beegfs_ondemand"  # device name of the file system that beeond makes and mounts for a job
 
 _PROOFS = {
     "buffered": MountProof("dropped", direct_from_disks=True, direct_harms=True),
@@ -270,15 +270,17 @@ class Client(NamedTuple):
     links_are_symlinks: bool | None = None  # `sysCreateHardlinksAsSymlinks`
     ebusy_as_xdev: bool | None = None  # `sysRenameEbusyAsXdev`
     quota: bool | None = None
-    # `connUseRDMA`; False also if connections or interfaces are known and none of them uses RDMA
+    # `connUseRDMA`; also False if the connections or interfaces are known, and none of these uses RDMA
     rdma: bool | None = None
     rdma_buffers: int | None = None
     rdma_buffer_size: int | None = None  # bytes
-    # `connCommRetrySecs`: seconds for which a call waits for a server that is away; 0: for ever
+    # `connCommRetrySecs`: seconds for which a call waits for an unreachable server; 0 means for ever
     retry_seconds: int | None = None
-    # `sysTargetOfflineTimeoutSecs`: seconds for which the client works without the management service
+    # `sysTargetOfflineTimeoutSecs`: seconds for which the client works without reaching the management
+    # service
     offline_seconds: int | None = None
-    metadata_cache: bool | None = None  # the long-lived metadata cache of 8.4; None without such a key
+    # whether the long-lived metadata cache of 8.4 is on; None if the configuration has no such key
+    metadata_cache: bool | None = None
 
     @property
     def rdma_bytes(self) -> int | None:
@@ -289,7 +291,7 @@ class Client(NamedTuple):
 
 
 class BeegfsMount(NamedTuple):
-    """A mount, with the clients that it may use."""
+    """A mount, with the live configurations of the clients that it may use."""
 
     point: str
     device: str
@@ -314,7 +316,7 @@ class BeegfsMount(NamedTuple):
 
 
 def parse_config(text: str, name: str) -> Client:
-    """Parse lines `key = value`. Missing keys, and values that are not understood, are None."""
+    """Parse lines `key = value`. For missing keys and unknown values, the client's fields are None."""
     settings: dict[str, str] = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
@@ -388,7 +390,7 @@ def _file_text(path: str) -> str | None:
 
 
 def shown_servers(mount: Mount, proc: str | os.PathLike[str]) -> StoreStatus | None:
-    """Return the servers and targets of this mount, as its client shows them (`status`), or None if the
+    """Return the status of this mount's servers and targets, as its client shows it (`status`); None if the
     client is unknown. Makes no call on the mount. Waits up to `ANSWER` seconds."""
     clients = parse_mount(mount, live_clients(proc)).clients
     if len({client.management for client in clients}) != 1:
@@ -472,12 +474,12 @@ def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
     |------------------------------------------|----------------------------------------------------------|
     | BeeOND                                   | warning                                                  |
     | no client's configuration fits           | note                                                     |
-    | several fit                              | note with their names, then the rows below for each      |
-    | cache type known; not known              | ok; note                                                 |
+    | several clients' configurations fit      | note with their names; the rows below apply to each      |
+    | cache type known, or not known           | ok, or note                                              |
     | tuneRemoteFSync false                    | warning, as a target                                     |
     | sysCreateHardlinksAsSymlinks true        | warning, as a target                                     |
     | the metadata cache of 8.4 is on          | warning                                                  |
-    | connCommRetrySecs 0; larger              | warning; ok                                              |
+    | connCommRetrySecs 0, or larger           | warning, or ok                                           |
     | sysRenameEbusyAsXdev true                | note, as a target                                        |
     | quotaEnabled true                        | note, as a target: statvfs does not know quotas          |
     | RDMA in use                              | as `judge_chunk` finds                                   |

@@ -1,13 +1,13 @@
 """BeeGFS 7: command lines of `beegfs-ctl`, and parsers of its output; `fs.beegfs` runs them.
 
 Functions named like beegfs-ctl's modes return a command line. `read_*` parse standard output, and skip
-unknown lines. Neither beegfs-ctl nor `beegfs-check-servers`, a script around it, can print JSON. The columns
-in the table of targets differ between releases (`Pool` became `Cap. Pool`) and options. A row has an id, some
-words, the figures, and perhaps a node, so words are recognised by content, not by column. A target that did
-not answer has zeros in the table, and ` [ERROR from ...]` appears on standard error. The exit status is then
-1, but the other rows are valid.
+unknown lines. Neither beegfs-ctl nor `beegfs-check-servers`, a script that calls it, can print JSON. The
+columns in the table of targets differ between releases (`Pool` became `Cap. Pool`) and options. A row has an
+id, some words, the figures, and perhaps a node. So words are recognised by their content, not by the column.
+A target that did not answer has zeros in the table, and ` [ERROR from ...]` appears on standard error. The
+exit status is then 1, but the other rows are valid.
 
-`mount` is the mount point to query if several BeeGFS are mounted, and else empty.
+`mount` contains the mount point to query if several BeeGFS are mounted; if only one is, `mount` is empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.fs.stores import Capacity, Consistency, Reachability, SilenceCause
 
 
-PRODUCT = "BeeGFS 7"  # name for messages
+PRODUCT = "BeeGFS 7"  # name of the product in messages
 CTL = "beegfs-ctl"
 DF = "beegfs-df"
 CHECK_SERVERS = "beegfs-check-servers"
@@ -81,8 +81,8 @@ def get_quota(
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
     """Stripe new files of `folder` over `targets` targets, in chunks of `chunk` bytes (0: unchanged). Pool
-    and kind of pattern are unchanged. Bytes are passed, since the versions' suffixes differ. `1m` in version
-    7 is `1Mi` in version 8, where `1M` is a million and is rejected."""
+    and kind of pattern are unchanged. The chunk size is passed in bytes, since the versions' suffixes differ.
+    `1m` in version 7 is `1Mi` in version 8, which rejects `1M` (a million)."""
     chunks = [f"--chunksize={chunk}"] if chunk else []
     return [CTL, "--setpattern", f"--numtargets={targets}", *chunks, *_mounted(mount), folder]
 
@@ -101,7 +101,7 @@ def read_df(out: str) -> list[Target]:
 
 
 def has_rows(out: str) -> bool:
-    """Return whether `out` has any target's row, so that it is valid despite the exit status."""
+    """Return whether `out` has any target's row, and so is valid despite the exit status."""
     return bool(read_targets("storage", out))
 
 
@@ -143,7 +143,7 @@ def read_quotas(scope: Literal["user", "group"], out: str, pool: str = "") -> li
 
 
 def refused(words: str) -> bool:
-    """Return whether beegfs-ctl's message on `set_pattern` means that the account lacks the right to it."""
+    """Return whether beegfs-ctl's message means that this account may not set the pattern."""
     return bool(re.search(r"only root|permission|not allowed|not permitted|EPERM", words, re.IGNORECASE))
 
 

@@ -1,14 +1,15 @@
 """BeeGFS 8: command lines of `beegfs`, and parsers of its output; `fs.beegfs` runs them.
 
 `--output ndjson --raw` prints lines of JSON, with sizes in bytes. Functions named after their query return a
-command line. `read_*` parse standard output, and skip unknown lines. `mount` is the mount point to query if
-several BeeGFS are mounted, and else empty.
+command line. `read_*` parse standard output, and skip unknown lines. `mount` contains the mount point to
+query if several BeeGFS are mounted, or nothing.
 
-`--output json` prints several lists if there is more than a page of rows. `health df` prints headings between
-its tables. So neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4
-(`node`, `storage_pool`, `space_free`), and both are read. In 8.3.1, types of nodes are numbers, and nodes and
-pools have the form `s:1`, with and without --raw. Words and aliases of other releases are read as well. If
-the licence cannot be verified, a command prints its rows, which are valid, and ends with status 1.
+`--output json` would print several lists for more than a page of rows, and `health df` prints headings
+between its tables. So neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4
+(`node`, `storage_pool`, `space_free`), and both kinds of names are read. In 8.3.1, types of nodes are
+numbers, and nodes and pools have the form `s:1`, with and without --raw. Other releases' words and aliases
+are read as well. If the licence cannot be verified, a command prints its rows, which are valid, and ends with
+status 1.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 PRODUCT = "BeeGFS 8"
 BEEGFS = "beegfs"
 LINES = ("--output", "ndjson", "--raw")
-# Numbers from this one on mean no limit: `set-limits unlimited` stores the largest number of 63 bits.
+# Limits of this value or more mean no limit, since `set-limits unlimited` stores the largest number of 63
+# bits.
 UNLIMITED = 1 << 62
-# Roles by the word, letter and number of a node's type. Clients (1) have no role.
+# {word, letter or number of a node's type: role}. Clients (1) have no role.
 _ROLES: dict[str, Role] = {
     "meta": "metadata", "m": "metadata", "2": "metadata",
     "storage": "storage", "s": "storage", "3": "storage",
@@ -47,7 +49,7 @@ def list_targets(mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def list_nodes(mount: tuple[str, ...] = ()) -> list[str]:
-    """List nodes. The exit status is 5 if any node cannot be reached, and the rows show which."""
+    """List nodes. The exit status is 5 if any node cannot be reached, and the rows show which node."""
     return [BEEGFS, "node", "list", "--reachability-error", *LINES, *_mounted(mount)]
 
 
@@ -78,7 +80,7 @@ def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()
 
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
-    """Stripe new files as `beegfs_v7.set_pattern` does, with the command of version 8."""
+    """Do the same as `beegfs_v7.set_pattern`, with the command of version 8."""
     chunks = [f"--chunk-size={chunk}"] if chunk else []
     return [BEEGFS, "entry", "set", f"--num-targets={targets}", *chunks, *_mounted(mount), folder]
 
@@ -142,7 +144,7 @@ def _identity(value: object) -> tuple[str, str]:
 
 
 def _pool(text: str, pools: dict[str, str]) -> str:
-    """Return the number of a pool from `s:1` or its alias in a row; the text unchanged if unknown."""
+    """Return the number of a pool stated as `s:1` or by its alias; an unknown text unchanged."""
     numbered = re.fullmatch(r"s(?:torage)?:(\d+)", text)
     return numbered[1] if numbered else pools.get(text, text)
 
@@ -166,8 +168,8 @@ def read_pools(out: str) -> dict[str, str]:
 
 
 def read_servers(out: str) -> list[Server]:
-    """Parse the output of `list_nodes`, without clients. Each address of a node has its own line, and the
-    node is reached if any of them is."""
+    """Parse the output of `list_nodes`, without clients. Each address of a node has its own line; the node is
+    reached if any of its addresses is."""
     servers = []
     for row in rows(out):
         number, kind = _identity(row.get("id", ""))
@@ -230,7 +232,7 @@ def _used_of(text: str) -> tuple[int | None, int | None]:
 
 
 def refused(words: str) -> bool:
-    """Return the same as `beegfs_v7.refused`, for the messages of version 8."""
+    """Do the same as `beegfs_v7.refused`, for the messages of version 8."""
     return bool(
         re.search(
             r"only root|permission|not allowed|not permitted|only be (?:used|changed)|EPERM",

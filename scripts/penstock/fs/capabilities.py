@@ -1,6 +1,6 @@
 """The current facts about a folder's file system: its kind and abilities (`kinds`), space, mount.
 
-A call waits if the file system does not respond (`watched_facts` handles that case).
+A call of a function waits if the file system does not respond (`watched_facts` handles that case).
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StorageFacts:
-    """The facts that `facts` reads, as this user, about the file system of a folder."""
+    """The facts about the file system of a folder, as `facts` reads them for this user."""
 
-    traits: Kind  # its abilities: its row in the table of kinds
+    traits: Kind  # the file system's abilities: its row in the table of kinds
     free_bytes: int  # bytes that this user may fill (without the blocks reserved for root)
     total_bytes: int
-    free_inodes: int | None  # None if unknown (BeeGFS and btrfs always report 0 of 0)
-    durability: str  # `fsync` or `syncfs`: how an element makes files durable here
+    free_inodes: int | None  # number of free inodes; None if unknown (BeeGFS and btrfs always report 0 of 0)
+    # the call with which an element (a process that copies) makes files durable here: `fsync` or `syncfs`
+    durability: str
     read_only: bool
     mount_point: str
     mount_options: str
@@ -48,8 +49,8 @@ class StorageFacts:
 
     @property
     def passable(self) -> bool:
-        """Whether a read can provably bypass all caches of this machine. This is so if the page cache, which
-        can be emptied, is the only cache."""
+        """Whether a read can provably bypass all caches of this machine. It can if the page cache, which can
+        be emptied, is the only cache."""
         return self.traits.one_cache
 
 
@@ -88,12 +89,12 @@ DirectReads = Literal["all", "unlinked", "none"]
 
 
 def direct_reads(facts: StorageFacts, key: str, *, published: bool) -> DirectReads:
-    """Choose according to `verify.direct` (`key`).
+    """Choose the files to read with O_DIRECT, according to the option `verify.direct` (`key`).
 
-    `published`: whether the tree is a release, or another tree that jobs may read. Otherwise it is a staging,
-    in which a file with a second name also belongs to such a release.
+    `published` says whether the tree is a release, or another tree that jobs may read. If not, it is a
+    staging; a file with a second name in a staging also belongs to a release.
 
-    | O_DIRECT is honoured | it harms other readers     | `verify.direct` | published | result           |
+    | O_DIRECT is honoured | O_DIRECT harms others      | `verify.direct` | published | result           |
     |----------------------|----------------------------|-----------------|-----------|------------------|
     | no                   | any                        | any             | any       | none             |
     | yes                  | no                         | any             | any       | all              |
@@ -124,7 +125,7 @@ def passable(name: str) -> bool:
 
 
 def durability_of(kind: Kind, release: str) -> str:
-    """Return `syncfs` or `fsync`, according to the table. `release`: that of the kernel (`uname -r`)."""
+    """Return `syncfs` or `fsync`, according to the table. `release` is the kernel's release (`uname -r`)."""
     version = re.match(r"(\d+)\.(\d+)", release)
     kernel = (int(version[1]), int(version[2])) if version else (0, 0)
     return "syncfs" if kind.syncfs_reaches(kernel) else "fsync"

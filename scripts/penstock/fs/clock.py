@@ -1,13 +1,13 @@
-"""The clock of a file system, with which the ages of its files are judged.
+"""The clock of a file system, by which the ages of its files are judged.
 
 The times of a file come from a clock that may not be this host's: the server's (NFS, BeeGFS), or the writing
-node's (Lustre, GPFS). A host with a wrong clock would confuse young and old files, and its time stamps would
-mislead every other host. So ages, and the history's times, are taken from the file system (`now`, `stamp`).
-Commands that remove files by age refuse to work if the two clocks differ (`checked`), since either may be
-wrong. Reading the clock changes only the folder's change time.
+node's (Lustre, GPFS). A host with a wrong clock would confuse young and old files, and would mislead every
+other host by its time stamps. So ages, and the history's times, are taken from the file system (`now`,
+`stamp`). Commands that remove files by age refuse to work if the two clocks differ (`checked`), since either
+may be wrong. Reading the clock changes only the folder's change time.
 
-Limits: if the writing node's clock counts, both are the same clock, and its error stays hidden. If this
-account may change nothing there, `now` is this host's clock.
+Limits: if files get the writing node's clock, the two clocks are the same, so that an error of it stays
+hidden. If this account may not touch the folder, `now` is this host's clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.fs.safe_open import OPEN_FOLDER
 if TYPE_CHECKING:
     from pathlib import Path
 
-# seconds by which the clocks may differ, as munge allows, which SLURM needs
+# seconds by which the clocks may differ: as many as munge, which SLURM needs, allows
 BOUND = 300.0
 
 
@@ -49,7 +49,7 @@ def touch(folder: int) -> int:
 
 
 def both(folder: Path) -> Now:
-    """Return `now` and this host's clock at the same moment."""
+    """Return the result of `now`, and this host's clock at the same moment."""
     times = time.time(), now(folder)
     return Now(min(times), max(times))
 

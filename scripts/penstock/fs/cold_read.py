@@ -14,12 +14,13 @@
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 
 A file system may accept O_DIRECT and still read through the page cache (measured with cachestat: btrfs of
-Linux 6.18). The first read that leaves pages behind shows this. From then on each range is read as `dropped`.
+Linux 6.18). The first read that leaves pages behind shows this. From then on, each range is read by the
+method `dropped`.
 
 Only `disk` bypasses the memory of a storage server, and only BeeGFS is known to support it. If direct reads
 harm other readers, files with a second name can be spared (`capabilities.direct_reads`). Offsets and lengths
-are multiples of `ALIGN`, also for plain reads and at a file's end. BeeGFS' servers refuse unaligned reads
-with EREMOTEIO, so here this error means that the servers failed.
+are multiples of `ALIGN`, also for plain reads and at a file's end. BeeGFS' servers would refuse unaligned
+reads with EREMOTEIO; after an aligned read, this error means that the servers failed.
 
 If an account neither owns a file nor may write it, the kernel reports every page as cached, so its reads
 count as `cached`. The bytes must be durable before they are read (by barrier or fsync), since a page that is
@@ -47,15 +48,16 @@ if TYPE_CHECKING:
     from penstock.fs.batched_reads import Range
     from penstock.fs.capabilities import DirectReads, StorageFacts
 
-BLOCK = 1 << 20  # bytes read and consumed at a time
+BLOCK = 1 << 20  # bytes that are read and consumed at a time
 _WINDOW = 1 << 30
-FOLDERS = 16  # folder descriptors that a reader keeps; few, as many readers share a process's limit
+# number of folder descriptors that a reader keeps; it is small, since many readers share the process's limit
+FOLDERS = 16
 _cachestat_works = True
 
 
 class RangeRead(NamedTuple):
-    """How a range was read (a `method` in the table above), and the result of fstat before the read. If the
-    file changes during or after the read, the walk at the end of a verification sees another ctime."""
+    """How a range was read (a `method` in the table of the module's docstring), and the result of fstat
+    before the read. If the file changes later, the walk at the end of a verification sees another ctime."""
 
     method: str
     stat: os.stat_result
@@ -64,7 +66,7 @@ class RangeRead(NamedTuple):
 class ColdReader:
     """Reads files below `data` by relative paths. For a single thread; must be closed. Offsets and lengths
     are in bytes. `facts` (`capabilities.facts`) describe the file system of `data`. `use` chooses the files
-    to open with O_DIRECT, if this is honoured. The constructor raises OSError."""
+    to open with O_DIRECT, if the file system honours that. The constructor raises OSError."""
 
     def __init__(self, data: Path, facts: StorageFacts, use: DirectReads = "all") -> None:
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -84,19 +86,19 @@ class ColdReader:
 
     @property
     def passes(self) -> bool:
-        """Whether direct reads work here. If so, a repeated read may bypass the caches even if the first read
-        was `cached`."""
+        """Whether direct reads work on this file system. If they work, a repeated read may bypass the caches
+        even if the first read was `cached`."""
         return self._direct
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Announce the next ranges, in order, so that small files can be read together. The caller may also
+        """Announce the next ranges, in order, so that small files can be read together. The caller may still
         read other ranges, or none. Each call replaces the previous announcement."""
         if self._together is not None:
             self._together.expect(ranges)
 
     def announced(self, path: str, offset: int, length: int) -> tuple[RangeRead, memoryview] | None:
-        """Return how an announced range was read, and its bytes, valid until the next call. Returns None if
-        the range was not read together with others. The caller then calls `read`, which raises any error."""
+        """Return how an announced range was read, and its bytes (valid until the next call). Returns None if
+        the range was not read together with others; the caller then calls `read`, which raises any error."""
         fetched = self._together and not self._leaves and self._together.take((path, offset, length))
         if not fetched:
             return None
@@ -205,7 +207,7 @@ class ColdReader:
         else:
             self._read(fd, path, offset, length, consume)
         if length >= BLOCK:
-            # These bytes are not read again soon, and must not evict the pages of a training job.
+            # These bytes will not be read again soon, and must not evict pages that a training job uses.
             drop(fd, offset, length)
         return "dropped" if absent else "cached"
 

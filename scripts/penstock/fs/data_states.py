@@ -1,9 +1,9 @@
 """Finds out where the data of files is, before any of the files is opened.
 
 With an archive or a tier behind the file system (BeeGFS' stubs, Lustre's HSM, WEKA's object stores), opening
-or reading a file fetches its bytes. An audit would bring a whole archive back, or wait for it. So sizes come
-from lstat, which fetches nothing. The vendor's command then reports the states of hundreds of files at a time
-(`states` in the kind's row). For files that it leaves out, a size without blocks is a hint.
+or reading a file fetches its bytes. An audit would bring a whole archive back, or wait for it. So sizes are
+read by lstat, which fetches nothing. The vendor's command then reports the states of hundreds of files at a
+time. For files that it leaves out, a size without blocks is a hint.
 
 Limits: data that moves away between the query and the read is fetched. Only the vendor's command detects a
 stub that keeps blocks. Local disks are not queried (DMF on XFS is not known). GPFS is judged only by its
@@ -29,20 +29,23 @@ if TYPE_CHECKING:
     Ask = Callable[[Sequence[str]], "Said"]
     """A function that queries a vendor's command about files by their absolute paths."""
 
-PATHS = 500  # most files for a command
-LETTERS = 100_000  # most characters of its paths, which may be arguments (Linux allows 2 MiB of these)
-DEADLINE = 20.0  # seconds for a command
-PATIENCE = 20  # single files in a row without an answer, after which the command is no longer run
-INODE = 4096  # bytes: a smaller file may be stored in its inode (GPFS), and so have no blocks
+PATHS = 500  # number of files in one command, at most
+# number of characters of a command's paths, at most, since they may be arguments (Linux allows 2 MiB of
+# arguments)
+LETTERS = 100_000
+DEADLINE = 20.0  # seconds that a command may take
+# number of consecutive queries of a single file without an answer, after which the command is no longer run
+PATIENCE = 20
+INODE = 4096  # bytes; a smaller file may be stored in its inode (GPFS), and so have no blocks
 HINT = DataState("offline", "it has a size and no blocks", hinted=True)
 
 
 class Said(NamedTuple):
     """A command's answer for some files."""
 
-    states: Mapping[str, DataState]  # states by path, as in the query; files without an answer are missing
-    silence: str = ""  # why files are missing in `states`; "" if not known or if none is missing
-    ended: bool = True  # False if the command could not be started, or did not end in time
+    states: Mapping[str, DataState]  # {path, as in the query: state}; files without an answer are missing
+    silence: str = ""  # why files are missing in `states`; "" if unknown, or if no file is missing
+    ended: bool = True  # whether the command ended in time; False also if it could not be started
 
     @classmethod
     def by(cls, answer: Answer, states: Mapping[str, DataState]) -> Self:
@@ -54,14 +57,15 @@ class DataStates:
     """Finds out where the data of the files below a folder is. For a single thread; must be closed."""
 
     def __init__(self, folder: Path, ask: Ask | None, *, stubs: bool) -> None:
-        """`ask` runs the vendor's command for absolute paths, or is None without a command. `stubs`: whether
-        a file with a size and no blocks may be a stub here. Raises OSError if the folder cannot be opened."""
+        """`ask` runs the vendor's command for absolute paths; it is None if there is no command. `stubs`:
+        whether a file with a size and no blocks may be a stub. Raises OSError if the folder cannot be
+        opened."""
         self._folder = os.path.realpath(folder)
         self._command, self._stubs = ask, stubs
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._calls = Calls()
         self._spoke, self._mute = False, 0
-        # reason for no longer running the vendor's command, or ""
+        # the reason why the vendor's command is no longer run; "" while it is run
         self.silence = ""
 
     def close(self) -> None:
@@ -72,16 +76,16 @@ class DataStates:
         """Return the files (paths below the folder) whose data is not here, or not all of it. Missing and
         empty files are never among them.
 
-        `hints`: whether to judge by blocks, too. A file's error is never raised.
+        `hints` says whether to judge by blocks, too. An error of a file is never raised.
 
         | the command's answer | the file's blocks         | result             |
         |----------------------|---------------------------|--------------------|
         | local                | any                       | not returned       |
         | tiered, or offline   | any                       | that state         |
-        | none                 | none, of a file beyond    | offline, `hinted`  |
-        |                      | INODE on a kind with      |                    |
+        | none                 | none; the file is beyond  | offline, `hinted`  |
+        |                      | INODE, on a kind with     |                    |
         |                      | `stubs`                   |                    |
-        | none                 | some, or on other kinds   | not returned       |
+        | none                 | any other case            | not returned       |
         """
         states: dict[str, DataState] = {}
         unique = list(dict.fromkeys(paths))
@@ -97,14 +101,14 @@ class DataStates:
         return states
 
     def _looks(self, paths: Sequence[str]) -> list[bool | None]:
-        """Return for each file with a size whether it has no blocks and is larger than INODE. None for
-        anything else."""
+        """Return, for each path, whether the file has no blocks and is larger than INODE; None if it is no
+        file with a size."""
         answers: list[bool | None] = []
         for path in paths:
             try:
                 status = os.stat(path, dir_fd=self._fd, follow_symlinks=False)
             except OSError:
-                # The file is missing or unreadable, which shows when it is opened.
+                # The file is missing or unreadable; this will be reported when it is opened.
                 answers.append(None)
                 continue
             without = status.st_blocks == 0 and status.st_size > INODE
@@ -115,7 +119,7 @@ class DataStates:
         """Run the vendor's command. Return its states by path below the folder."""
         if self._command is None:
             return {}
-        # Commands accept and print text, so other paths are judged by their blocks.
+        # Commands accept and print text, so a file whose path is no text is judged by its blocks.
         whole = {os.path.join(self._folder, path): path for path in paths if _is_text(path)}
         states: dict[str, DataState] = {}
         for some in _batches([*whole]):
@@ -128,8 +132,8 @@ class DataStates:
 
     def _ask(self, paths: Sequence[str]) -> dict[str, DataState]:
         """Query the states of these files. If a command fails, perhaps because a file vanished, the files are
-        queried by halves. A command is not run again if it did not end in time, or never answered. Nor is it
-        run again after PATIENCE single files in a row without an answer."""
+        queried by halves. The command is not run again if it did not end in time, or never answered. It is
+        not run again either after PATIENCE consecutive single files without an answer."""
         if self.silence or self._command is None:
             return {}
         said = self._command(paths)

@@ -2,9 +2,9 @@
 
 | errno                                            | error          | then                              |
 |--------------------------------------------------|----------------|-----------------------------------|
-| ENOSPC EDQUOT                                    | NoSpaceError   | stop; resumed when there is space |
+| ENOSPC EDQUOT                                    | NoSpaceError   | stop; resume when there is space  |
 | EIO ESTALE ETIMEDOUT EREMOTEIO EAGAIN EBUSY ...  | TransientError | write the file anew               |
-| EMFILE ENFILE                                    | TransientError | the same, as others close files   |
+| EMFILE ENFILE                                    | TransientError | retry: other threads close files  |
 | ENAMETOOLONG EILSEQ EFBIG                        | ObjectError    | this file cannot be stored        |
 | anything else (EROFS EACCES EPERM ELOOP ...)     | FailedError    | stop                              |
 """
@@ -39,8 +39,8 @@ PASSING = frozenset(
         errno.ENFILE,
     }
 )
-# Errors from a link, FIFO, socket, device or folder in a file's place, or the reverse. In files that penstock
-# keeps this is damage.
+# Errors if a link, FIFO, socket, device or folder has taken a file's place, or a file has taken a folder's
+# place. For files that penstock keeps, this is damage.
 MISPLACED = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 printable = human.printable
 _UNSTORABLE = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EFBIG})

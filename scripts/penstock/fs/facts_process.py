@@ -1,8 +1,8 @@
 """The process that reads the facts about a folder whose file system may never respond.
 
-`watched_facts` starts it for each folder on a network mount, or reached through one, and kills it after a
-deadline. Its argument is the folder. If that does not exist yet, the nearest existing folder above it counts.
-It writes a JSON object, {"facts": ...} or {"errno": number}, to standard output.
+`watched_facts` starts it for each folder that is on a network mount, or is reached through such a mount, and
+kills it after a deadline. Its argument is the folder. If the folder does not exist yet, the nearest existing
+folder above it counts. It writes a JSON object, {"facts": ...} or {"errno": number}, to standard output.
 """
 
 from __future__ import annotations

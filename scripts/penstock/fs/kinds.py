@@ -23,7 +23,7 @@ _FLAGS = {
 
 
 def flag(text: str | None) -> bool | None:
-    """Parse a switch. BeeGFS prints most switches as 0 and 1, and some as words."""
+    """Parse a switch. BeeGFS prints most switches as 0 or 1, and some as words."""
     return None if text is None else _FLAGS.get(text.strip().lower())
 
 
@@ -34,13 +34,13 @@ def number(text: str | None) -> int | None:
 
 
 def one_of(values: tuple[str, ...] | None) -> str:
-    """Return the last value of an option, which is the valid one, or "" if it has no value."""
+    """Return the last of an option's values, which is the valid one, or "" if there is none."""
     return values[-1] if values else ""
 
 
 Method = Literal["any", "dropped", "synced", "direct"]
 
-# Reads that bypass this machine's caches, by method. O_DIRECT bypasses them under each method.
+# Method by which reads bypass this machine's caches. O_DIRECT bypasses the caches under each method.
 IN_WORDS: dict[Method, str] = {
     "any": "each read comes from the servers",
     "dropped": "a read by O_DIRECT, or after the pages were dropped, comes from the servers",
@@ -50,13 +50,13 @@ IN_WORDS: dict[Method, str] = {
 
 
 class MountProof(NamedTuple):
-    """The proofs that a mount gives. By default a read counts as cold after its pages were dropped from the
-    page cache (`kinds.Kind.one_cache`)."""
+    """The proofs that a mount gives, of where reads come from and where an fsync ends. By default a read
+    counts as cold after its pages were dropped from the page cache (`kinds.Kind.one_cache`)."""
 
     method: Method = "dropped"
-    fsync_ends: str = ""  # place where an fsync ends, with the reason, if not on the servers' disks; or ""
+    fsync_ends: str = ""  # place where an fsync ends, with the reason; "" if it ends on the servers' disks
     # Whether the client passes O_DIRECT on to the servers, which then read from their disks, not from memory.
-    # It does so only if no process on this node has the file open for plain reads.
+    # It passes O_DIRECT on only if no process on this node has the file open for plain reads.
     direct_from_disks: bool = False
     # Whether plain unaligned reads of a file fail while another process on this node has it open with
     # O_DIRECT.
@@ -80,7 +80,7 @@ _WEAKEST_FIRST: tuple[Method, ...] = ("direct", "synced", "dropped", "any")
 
 
 def weakest(proofs: list[MountProof]) -> MountProof:
-    """Return the weakest of these proofs (at least one), since any of them may be the mount's own."""
+    """Return the weakest of these proofs (one or more), since any of them may be the mount's proof."""
     method = min((proof.method for proof in proofs), key=_WEAKEST_FIRST.index)
     return MountProof(
         method,
@@ -93,36 +93,37 @@ def weakest(proofs: list[MountProof]) -> MountProof:
 # The table of kinds of file systems and their abilities.
 #
 # Other modules check an ability (`capabilities.facts(folder).traits.preallocate`), never a name, so a new
-# file system only needs a new row. A kind without a row is `UNKNOWN`, with the least abilities, which are
-# always safe. Each file gets an fsync, no read counts as `cold`, nothing is reserved, and a hole is read
-# before it counts.
+# file system only needs a new row. A kind without a row gets the row `UNKNOWN`, with the fewest abilities,
+# which is always safe. Each file gets an fsync, no read counts as `cold`, nothing is reserved, and a hole is
+# read before it counts.
 #
 # Sources of the rows' statements on durability and caches:
 #
-# - `syncfs`: syncfs(2) returns when the data is on the disks, and since Linux 5.8 reports failed writes. The
-#   clients of BeeGFS and Lustre have no `sync_fs`. There, and on NFS, each file gets an fsync. (See Lustre's
-#   `lustre_super_operations` in llite/super25.c. Its writepages only starts writes; an fsync makes them
-#   durable with an OST_SYNC.) Lustre was not measured.
-# - `direct`: an O_DIRECT read comes from the device or the servers. tmpfs accepts O_DIRECT and reads memory.
-#   BeeGFS honours it in all cache modes (`client_module/source`). Only BeeGFS's servers are known to read
-#   from their disks then, which also harms other readers. Both depend on the mount's cache mode
-#   (`fs.beegfs_mount.proof`).
+# - `syncfs`: syncfs(2) returns when the data is on the disks, and since Linux 5.8 reports failed writes.
+#   The clients of BeeGFS and Lustre have no `sync_fs`. On both, and on NFS, each file gets an fsync. (See
+#   Lustre's `lustre_super_operations` in llite/super25.c. Its writepages only starts writes; an fsync makes
+#   them durable with an OST_SYNC.) Lustre was not measured.
+# - `direct`: an O_DIRECT read comes from the device or the servers. tmpfs accepts O_DIRECT and reads
+#   memory. BeeGFS honours O_DIRECT in all cache modes (`client_module/source`). Only BeeGFS's servers are
+#   known to read from their disks then; such reads may harm other readers. Disk reads and harm depend on the
+#   mount's cache mode (`fs.beegfs_mount.proof`).
 # - `one_cache`: the page cache, which can be emptied, is this machine's only cache of a file's bytes. FUSE
 #   adds a daemon's cache. Overlay and 9p add the layer below, ZFS and GPFS a pool.
 # - `product`: the module `fs.<product>_mount` reads a mount of this kind. If the mount promises less than
 #   the row, the mount's promise counts (`mount_checks`).
 # - `names_late`: local file systems have a single cache of names. BeeGFS looks a name up again after 1 s
 #   (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
-#   (dentry_max_age_positive). The rows double this. Lustre's locks take cached names back before a change.
-#   NFS's acdirmax is 60 s (nfs(5)).
+#   (dentry_max_age_positive). The rows state twice these times. Lustre's locks take cached names back before
+#   a change. NFS keeps names for at most 60 s (acdirmax, nfs(5)).
 # - `commands`, `stubs`: how data that is elsewhere is detected before a file is opened (`data_states`).
 # - `links`, `inodes`: tried on each target (`fs.probe`, `staging_folder`).
-# - `flock`, `folder_over`, `quota_trees`, `modes`: for people who choose a target; no decision depends on
-#   them. "" is unknown.
+# - `flock`, `folder_over`, `quota_trees`, `modes`: information for people who choose a target; no decision
+#   depends on them. "" means unknown.
 #
 # A run does not use an ability of its row if the probe found that the target lacks it (`fs.probe_judgement`).
 
-# first kernel with which syncfs is enough: any kernel, the kernel that reports errors, or none
+# first kernel with which syncfs is enough: any kernel, the kernel from which errors are reported, or no
+# kernel
 ALWAYS, REPORTS_ERRORS, NEVER = (0, 0), (5, 8), None
 
 
@@ -130,50 +131,51 @@ class Kind(NamedTuple):
     """The abilities of a kind of file system."""
 
     name: str
-    magic: int | None = None  # `f_type` of statfs(2); None if only its type in the mount table is known
-    types: tuple[str, ...] = ()  # its types in the mount table, if not only its name
+    magic: int | None = None  # `f_type` of statfs(2); None if only the type in the mount table is known
+    types: tuple[str, ...] = ()  # the kind's types in the mount table; () if the only type is its name
     # the first kernel whose syncfs makes all written data durable, and reports failures
     syncfs: tuple[int, int] | None = NEVER
-    direct: bool = False  # O_DIRECT reads pass this node's page cache
-    one_cache: bool = False  # the page cache is this machine's only cache of a file's bytes
-    # Blocks are reserved before a large file is written. So it is contiguous, and a full disk shows at once.
+    direct: bool = False  # whether O_DIRECT reads bypass this node's page cache
+    one_cache: bool = False  # whether the page cache is this machine's only cache of a file's bytes
+    # Whether blocks are reserved before a large file is written. The file is then contiguous, and a full disk
+    # is noticed at once.
     preallocate: bool = False
-    # SEEK_HOLE counts pages that wait for write-back as data, so a reported hole is real
+    # whether SEEK_HOLE counts pages that wait for write-back as data, so that a reported hole is real
     holes_told: bool = False
-    local: bool = False  # its calls do not leave this machine
-    holds_files: bool = True  # False: it shows kernel state, and cannot keep files
+    local: bool = False  # whether calls on such a mount stay on this machine
+    holds_files: bool = True  # whether it can keep files; False if it only shows the kernel's state
     links: str = ""  # whether a file may have names in two folders: `yes`, or what decides this
     inodes: str = ""  # whether a file keeps its inode number
-    # Range of flock(2): `machine`, `nodes`, or the setting that decides this. Locks on the target are files
-    # made with O_EXCL or link(2) instead.
+    # Range of flock(2): `machine`, `nodes`, or the setting that decides this. It is not used for locks on the
+    # target, which are files made with O_EXCL or link(2).
     flock: str = ""
     # What the rename of a folder may replace: `empty folder` or `nothing`. Releases never replace anything.
     folder_over: str = ""
-    quota_trees: str = ""  # operations that a quota tree refuses between itself and other folders
+    quota_trees: str = ""  # operations that fail between a quota tree and other folders
     modes: str = ""  # who may set modes, and what may change them
-    acls: str = ""  # the setting that gives such a mount POSIX ACLs; "" if it has them, or if unknown
+    acls: str = ""  # the setting that gives such a mount POSIX ACLs; "" if it always has ACLs, or if unknown
     product: str = ""  # the product in the names of its modules (`fs.<product>_mount`); "" if it has none
-    # Whether the module `fs.<product>` has the vendor's commands, for targets and quotas, and for the place
-    # of files' data.
+    # Whether the module `fs.<product>` runs the vendor's commands, which report on targets, quotas and the
+    # places of files' data.
     commands: bool = False
-    # Whether its client shows in /proc which servers are away. `shown_servers` in `fs.<product>_mount` reads
-    # this before a call on the mount would wait (`servers`).
+    # Whether the file system's client shows in /proc which servers are away. `shown_servers` in
+    # `fs.<product>_mount` reads this before a call on the mount would wait (`servers`).
     shows_servers: bool = False
     kept_names: tuple[str, ...] = ()  # reserved names, which no file or folder can have
-    # Most seconds for which a client may show a folder's old names, with usual mount options. 0: all nodes
-    # see a change at once.
+    # Seconds for which a client may show a folder's old names, at most, with usual mount options. 0 means
+    # that all nodes see a change at once.
     names_late: float = 60.0
-    # Metadata operations a second that all runs below a root share, unless the site sets `target.ops`; 0: no
-    # limit. No vendor states a number. The limit spares servers that others use, too.
+    # Metadata operations a second that all runs below a root share, unless the site sets `target.ops`; 0
+    # means no limit. No vendor states a number. The limit spares servers that other users need, too.
     ops: int = 0
-    stubs: bool = False  # a file with a size and no blocks may be a stub, whose data is in an archive
+    stubs: bool = False  # whether a file with a size and no blocks may be a stub, whose data is in an archive
 
     def syncfs_reaches(self, kernel: tuple[int, int]) -> bool:
         """Return whether a syncfs is enough with this kernel."""
         return self.syncfs is not None and kernel >= self.syncfs
 
 
-# abilities that the file systems of a machine's disks have in common
+# abilities that all file systems on a machine's own disks have
 _HERE = Kind(
     "", local=True, syncfs=REPORTS_ERRORS, direct=True, one_cache=True, links="yes", inodes="stable",
     flock="machine", modes="owner", folder_over="empty folder", names_late=0.0,
@@ -266,7 +268,7 @@ def named_kind(name: str) -> Kind:
     return next((row for row in TABLE if row.name == name), UNKNOWN._replace(name=name))
 
 
-AUTO = "auto"  # value of `target.filesystem` for the mount's own row
+AUTO = "auto"  # value of `target.filesystem` that selects the mount's own row
 
 
 def rules_of(mounted: Kind, named: str) -> Kind:

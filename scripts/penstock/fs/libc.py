@@ -1,5 +1,5 @@
 """System calls that Python does not offer: openat2, renameat2, syncfs, fallocate, FICLONE, statfs, quotactl,
-cachestat, mincore, memcmp. Also holes in files: ranges that read as zeros and take no space.
+cachestat, mincore, memcmp. Also makes holes in files (ranges that read as zeros and take no space).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import threading
 
 # The system calls.
 #
-# Each function raises OSError with the call's errno, as `os` does, and does not retry. Sizes and offsets are
-# in bytes.
+# Each function raises OSError with the call's errno, as `os` does, and does not repeat the call. Sizes and
+# offsets are in bytes.
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
@@ -48,7 +48,7 @@ PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Make the system call with this number. Other threads run meanwhile."""
+    """Make the system call with this number. Other threads can run during the call."""
     answer: int = _LIBC.syscall(number, *arguments)
     if answer < 0:
         raise _failed()
@@ -61,7 +61,8 @@ class _OpenHow(ctypes.Structure):
 
 class _Asked(threading.local):
     """A thread's buffers for cachestat, which is called for every file that is read back. `span` has offset
-    and length, `answer` has the pages cached, dirty, written back, evicted and recently evicted."""
+    and length, `answer` has the numbers of pages cached, dirty, being written back, evicted, recently
+    evicted."""
 
     def __init__(self) -> None:
         self.span = (ctypes.c_uint64 * 2)()
@@ -98,7 +99,7 @@ def renameat2(old: str | os.PathLike[str], new: str | os.PathLike[str], flags: i
 
 
 def syncfs(fd: int) -> None:
-    """Write back all data of the file system of `fd`. Reports errors since `fd` was opened."""
+    """Write back all data of the file system of `fd`. Raises errors of write-backs since `fd` was opened."""
     if _LIBC.syncfs(fd) != 0:
         raise _failed()
 
@@ -110,9 +111,9 @@ def fallocate(fd: int, size: int) -> None:
 
 
 def reflink(new: int, old: int) -> None:
-    """Give the empty file `new` the blocks of the file `old` (FICLONE), shared until either changes. Fails
-    with EOPNOTSUPP, ENOTTY or EINVAL if the file system cannot do this, and with EXDEV between file
-    systems."""
+    """Give the empty file `new` the blocks of the file `old` (FICLONE), which both share until either file
+    changes. Fails with EOPNOTSUPP, ENOTTY or EINVAL if the file system cannot do this, and with EXDEV between
+    file systems."""
     fcntl.ioctl(new, _FICLONE, old)
 
 
@@ -123,7 +124,7 @@ def punch_hole(fd: int, offset: int, length: int) -> None:
 
 
 def all_zeros(view: memoryview) -> bool:
-    """Return whether a writable buffer has only zeros, at the memory's speed."""
+    """Return whether a writable buffer has only zeros. This is as fast as reading memory."""
     if len(view) == 0 or view[0]:
         return len(view) == 0
     start = ctypes.addressof(ctypes.c_char.from_buffer(view))
@@ -140,8 +141,8 @@ def statfs_type(path: str) -> int:
 
 def quotactl(fd: int, device: str, command: int, number: int) -> bytes:
     """Query a quota (`QCMD` of command and type) of the user, group or project `number` on the file system of
-    `fd`. `device` is that of its mount, for kernels before 5.14, which lack quotactl_fd. ENOSYS and ESRCH
-    mean that no quotas are counted, and EPERM that they are hidden from this account."""
+    `fd`. `device` is the device of its mount, for kernels before 5.14, which lack quotactl_fd. ENOSYS and
+    ESRCH mean that no quotas are counted, and EPERM that they are hidden from this account."""
     answer = ctypes.create_string_buffer(256)
     asked = ctypes.c_uint(command), ctypes.c_uint(number), answer
     try:
@@ -155,7 +156,8 @@ def quotactl(fd: int, device: str, command: int, number: int) -> bytes:
 
 
 def cached_pages(fd: int, offset: int, length: int) -> int:
-    """Count the range's pages in the page cache, by cachestat (Linux 6.5). ENOSYS or EPERM: use mincore."""
+    """Count the range's pages in the page cache, by cachestat (Linux 6.5). After ENOSYS or EPERM, use
+    mincore."""
     span, answer = _asked.span, _asked.answer
     span[0], span[1] = offset, length
     if _LIBC.syscall(_CACHESTAT, fd, span, answer, 0) != 0:
@@ -181,7 +183,8 @@ def resident_pages(fd: int, offset: int, length: int) -> int:
 
 
 COMPARED_AT_ONCE = 1 << 20  # bytes that are read and compared with zeros at a time
-# Errors after which a range is overwritten. EINTR is one of them, as the result is equal on reading back.
+# Errors of punching a hole after which the range is overwritten instead. EINTR is one of these errors, since
+# the result reads back the same.
 _UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EINTR})
 
 

@@ -1,8 +1,8 @@
 """Queries Lustre's only command, `lfs`, about the targets, striping and quotas of a folder, and about files
 whose data was released to an archive. Also has its command lines, and parsers of its output.
 
-This is written from the source of lustre-release (2.15 and later: `lustre/utils/lfs.c`, `liblustreapi.c`) and
-from outputs of sites. It was never tried on a live Lustre.
+This module is written from the source of lustre-release (2.15 and later: `lustre/utils/lfs.c`,
+`liblustreapi.c`) and from outputs of sites. The module was never tried on a live Lustre.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 PRODUCT = "Lustre"
 LFS = "lfs"
 KIB = 1 << 10
-CHUNK = 1 << 20  # default bytes of a stripe in Lustre, if the folder's layout states 0
-ALL = 0xFFFF  # number of targets that means all (`-1`)
-# States of a target that gets no new objects (`obd_statfs_state_names` in lustre_user.h): read-only, no
-# creation, no space, no inodes.
+CHUNK = 1 << 20  # bytes of a stripe that Lustre uses if the folder's layout states 0
+ALL = 0xFFFF  # number of targets that stands for all targets (`-1`)
+# Letters for the states of a target that gets no new objects (`obd_statfs_state_names` in lustre_user.h):
+# read-only, no creation, no space, no inodes.
 CLOSED = set("RNSI")
 _ROW = re.compile(
     r"^(?P<name>\S+)\s+(?P<total>\d+)\s+\d+\s+(?P<free>\d+)\s+\d+%\s+\S.*\[(?P<type>MDT|OST):\d+\]\s*(?P<state>\S*)\s*$"
@@ -129,7 +129,7 @@ def _target(line: str) -> Target | None:
 
 
 def read_inodes(out: str) -> dict[str, tuple[int, int]]:
-    """Parse `lfs df -i`. Returns (all inodes, free inodes) of each target."""
+    """Parse `lfs df -i`. Returns {target: (all inodes, free inodes)}."""
     inodes = {}
     for line in out.splitlines():
         row = _ROW.match(line)
@@ -139,7 +139,7 @@ def read_inodes(out: str) -> dict[str, tuple[int, int]]:
 
 
 def read_listed(out: str) -> dict[str, bool]:
-    """Parse `lfs osts` or `lfs mdts`. Returns for each target whether it is active."""
+    """Parse `lfs osts` or `lfs mdts`. Returns {target: whether it is active}."""
     return {
         short(row["name"]): row["state"] == "ACTIVE"
         for line in out.splitlines()
@@ -158,7 +158,7 @@ def read_members(out: str) -> list[str]:
 
 
 class Figures(NamedTuple):
-    """The figures for bytes, or for files, in a quota's line."""
+    """The figures in a quota's line, either those for bytes or those for files."""
 
     used: int
     soft: int
@@ -173,11 +173,11 @@ def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
     | figure or grace     | meaning                                                            |
     |---------------------|--------------------------------------------------------------------|
     | `123`               | the figure is exact                                                |
-    | `123*`              | the figure is exact, and a limit is passed                         |
+    | `123*`              | the figure is exact, and exceeds a limit                           |
     | `[123]`             | a target did not answer, so that the use is not known              |
     | 0 as a limit        | no limit                                                           |
     | `-`                 | no grace time is running                                           |
-    | `expired`, `none`   | the grace time is over                                             |
+    | `expired`, `none`   | the grace time has ended                                           |
     | `6d23h59m58s`       | the rest of the grace time                                         |
     """
     fields = _fields(out)
@@ -239,7 +239,7 @@ def read_pattern(out: str) -> Pattern | None:
     composite = len(blocks) > 2
     kind = "mirrored" if copies and int(copies[1]) > 1 else "composite" if composite else "raid0"
     name = pool[1] if pool else ""
-    # Each component except the first gets its objects with its first byte.
+    # Each component except the first gets its objects when its first byte is written.
     return Pattern(kind, chunk, targets, name, name, objects_of_empty=not composite)
 
 
@@ -255,7 +255,8 @@ def _component(block: str) -> tuple[int, int] | None:
 
 
 def states(names: dict[str, bool], targets: Sequence[Target], role: Role) -> Iterator[Target]:
-    """Yield the targets in `lfs osts` that have no row in `lfs df`, because they did not respond."""
+    """Yield the targets of `names` (`lfs osts`, `lfs mdts`) that did not respond, and so are not in
+    `targets`."""
     reported = {target.id for target in targets}
     for name, active in names.items():
         if name not in reported:
@@ -273,7 +274,7 @@ def refused(words: str) -> bool:
 # Only the command that `set_pattern` returns, and that the caller runs, changes anything.
 
 PROGRAMS = (LFS,)
-MOST_POOLS = 8  # pools whose targets are queried
+MOST_POOLS = 8  # number of pools whose targets are queried, at most
 _ROLE_NAMES: tuple[Role, ...] = ("metadata", "storage")
 RULES = FillRules(
     storage_limits=(0,),
@@ -394,11 +395,11 @@ def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list
     return quotas
 
 
-# Whether the data of files was released to an archive (`lfs hsm_state`, for many files at once).
+# Whether the data of files was released to an archive (`lfs hsm_state` for many files at once).
 #
 # `lfs` opens each file without reading it (O_RDONLY | O_NONBLOCK, `llapi_hsm_state_get` in
-# lustre/utils/liblustreapi_hsm.c). Only reading would restore the file. The command prints a line for each
-# file, `<path>: (0x0000000d) released exists archived, archive_id:1`, and ends at the first file that it
+# lustre/utils/liblustreapi_hsm.c). Only reading would restore the file's data. The command prints a line for
+# each file, `<path>: (0x0000000d) released exists archived, archive_id:1`, and ends at the first file that it
 # cannot open.
 
 RELEASED, LOST = 0x4, 0x40  # flags of `enum hsm_states` in lustre_user.h

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class LustreMount(NamedTuple):
     point: str
-    servers: str  # the management servers, as in the device
+    servers: str  # the management servers, as the mount's device names them
     filesystem: str
     locks: str  # range of flock(2): `nodes`, `machine`, or `nobody` if flock(2) fails
     user_xattr: bool
@@ -43,7 +43,7 @@ def parse_mount(mount: Mount) -> LustreMount:
 
 
 def proof(_: LustreMount) -> MountProof:
-    """Return the mount's proof. The client keeps pages only in the page cache, and writes them back later."""
+    """Return the mount's proof. The client keeps data only in the page cache, and writes it back later."""
     return MountProof("synced")
 
 
@@ -63,9 +63,9 @@ def judge(mount: LustreMount) -> list[CheckResult]:
 
     | finding                                     | verdict                                               |
     |---------------------------------------------|-------------------------------------------------------|
-    | the cache                                   | ok                                                    |
+    | any mount: its cache                        | ok                                                    |
     | flock                                       | ok                                                    |
-    | localflock, or neither                      | note: penstock does not need it, other programs may   |
+    | localflock, or neither                      | note: penstock needs no flock, other programs may     |
     | user_xattr; without                         | ok; note                                              |
     """
     about = f"Lustre mount {printable(mount.point)}"

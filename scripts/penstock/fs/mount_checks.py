@@ -1,4 +1,4 @@
-"""Reads and judges the mount of a file system, with the module `fs.<product>_mount` for its product
+"""Reads and judges the mount of a file system, using the module `fs.<product>_mount` of its product
 (`kinds.Kind.product`)."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MountModule(Protocol):
         ...
 
 
-# the products' modules, by `kinds.Kind.product`
+# {value of `kinds.Kind.product`: the product's module}
 READERS: dict[str, MountModule] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
 
 
@@ -45,8 +45,8 @@ def check_mount(
     source: bool = False,
 ) -> list[CheckResult]:
     """Judge this node's mount of the nearest folder at or above `path`, as a target or as a source. Returns
-    [] for file systems without such a module. Never raises; values that cannot be read give a result. The
-    statfs(2) on the folder waits if its servers are away."""
+    [] for file systems without a product's module. Never raises; values that cannot be read give a result.
+    The call waits if the folder's servers are away, since it makes a statfs(2)."""
     real = _nearest(path)
     mount = mount_of(real, proc)
     try:
@@ -99,8 +99,8 @@ def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -
 
 def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
     reader = READERS.get(row.product)
-    # The number from statfs may belong to a mount that another mount hides in the table. BeeGFS' clients in
-    # /proc count even then.
+    # The number from statfs may belong to a mount that the table does not show, since another mount hides it.
+    # BeeGFS' clients in /proc count even then.
     hidden = mount.type not in (row.types or (row.name,))
     if reader is None or (hidden and row.product != "beegfs"):
         return []

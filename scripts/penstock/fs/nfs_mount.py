@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from penstock.host.proc import Mount
 
 
-GROUPS = 16  # most groups of an account that AUTH_SYS passes to the server (RFC 5531, appendix A)
-DIRECTORY_SECONDS = 60  # `acdirmax` if the mount does not state it
+# number of an account's groups that AUTH_SYS passes to the server, at most (RFC 5531, appendix A)
+GROUPS = 16
+DIRECTORY_SECONDS = 60  # seconds; the value of `acdirmax` if the mount does not state it
 
 
 class NfsMount(NamedTuple):
@@ -27,9 +28,9 @@ class NfsMount(NamedTuple):
     security: str  # `sys`, `krb5`, `krb5i`, `krb5p`, ...; "" if not stated
     noatime: bool
     read_only: bool
-    soft: bool  # whether a call fails after some time without an answer, or waits for ever (`hard`)
+    soft: bool  # whether a call fails after some time without an answer; False: it waits for ever (`hard`)
     local_lock: str  # locks that stay on this node: `none`, `flock`, `posix`, `all`; "" if not stated
-    local_cache: bool  # `fsc`: whether data that was read is also kept on a disk of this node
+    local_cache: bool  # whether data that was read is also kept on a disk of this node (`fsc`)
     directory_seconds: int  # seconds for which a folder's old content may be visible (`acdirmax`)
 
 
@@ -77,11 +78,11 @@ def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
 
 
 def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool = False) -> list[CheckResult]:
-    """Judge the mount. `groups` is the number of this account's groups. `root` tells whether it is uid 0.
+    """Judge the mount. `groups` is the number of this account's groups; `root`: whether its uid is 0.
 
     | finding                                         | as a source | as a target |
     |-------------------------------------------------|-------------|-------------|
-    | the cache; fsc                                  | ok; note    | ok; note    |
+    | the page cache alone; also fsc                  | ok; note    | ok; note    |
     | version 3 and older; 4 and newer; not known     | warning; ok; note | note; ok; note |
     | neither noatime nor ro                          | note        |             |
     | soft                                            | warning     | warning     |

@@ -1,5 +1,5 @@
-"""Owner and group of files, by number and by name; signs that this machine maps the numbers; and POSIX ACLs
-through the kernel's xattrs (linux/xattr.h).
+"""Finds owner and group of files, by number and by name, and signs that this machine maps the numbers. Reads
+and sets POSIX ACLs through the kernel's xattrs (linux/xattr.h).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # - NFSv4 with idmapd, which translates numbers
 # - a container with a user namespace
 
-# the only line in uid_map and gid_map outside of user namespaces (user_namespaces(7))
+# numbers in the only line that uid_map and gid_map have outside of user namespaces (user_namespaces(7))
 IDENTITY = ["0", "0", "4294967295"]
 
 
@@ -44,7 +44,7 @@ def owner(uid: int, gid: int) -> OwnerSeen:
 
 @cache
 def user_name(uid: int) -> str:
-    """Return the user's name, or "" if this machine has none."""
+    """Return the user's name, or "" if this machine has no name for the number."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -52,13 +52,13 @@ def user_name(uid: int) -> str:
 
 
 def account(uid: int) -> str:
-    """Return the account's name for messages, or `uid 1234` if this machine has none."""
+    """Return the account's name for messages, or `uid 1234` if this machine has no name for the number."""
     return user_name(uid) or f"uid {uid}"
 
 
 @cache
 def group_name(gid: int) -> str:
-    """Return the group's name, or "" if this machine has none."""
+    """Return the group's name, or "" if this machine has no name for the number."""
     try:
         return grp.getgrgid(gid).gr_name
     except (KeyError, OverflowError):
@@ -85,7 +85,7 @@ def others_in(gid: int, uid: int) -> bool | None:
 
 
 def user_number(who: str) -> int | None:
-    """Return the number of the user with this name, or else `who` as a number; None for an unknown user."""
+    """Return the number of the user named `who`, or `who` if it is a number; None for another name."""
     try:
         return pwd.getpwnam(who).pw_uid
     except KeyError:
@@ -105,16 +105,16 @@ def _digits(who: str) -> int | None:
 
 
 def is_another(number: int, name: str, wanted: int, wanted_name: str, *, mapped: bool) -> bool:
-    """Return whether an owner or a group differs from the wanted one. `mapped`: numbers are mapped on this
-    machine (`mapping`). An unknown name is "".
+    """Return whether an owner or a group differs from the wanted one. `mapped` means that numbers are mapped
+    on this machine (see `mapping`). An unknown name is "".
 
     | the number    | the name                         | mapped | is another |
     |---------------|----------------------------------|--------|------------|
     | the wanted    | any                              | no     | no         |
-    | the wanted    | the wanted, or one is not known  | yes    | no         |
+    | the wanted    | the wanted, or a name is unknown | yes    | no         |
     | the wanted    | another                          | yes    | yes        |
     | another       | the wanted                       | any    | no         |
-    | another       | another, or one is not known     | any    | yes        |
+    | another       | another, or a name is unknown    | any    | yes        |
     """
     both_named = bool(name and wanted_name)
     if number == wanted:
@@ -130,8 +130,8 @@ def mapping(mount: Mount, proc: str | os.PathLike[str] = PROC) -> str:
     | sign                                                   | explanation                   |
     |--------------------------------------------------------|-------------------------------|
     | `idmapped` among the mount's options (Linux 5.12)      | an id-mapped mount            |
-    | uid_map or gid_map differs from its content outside    | a container with a user       |
-    | user namespaces                                        | namespace                     |
+    | uid_map or gid_map has another content than outside    | a container with a user       |
+    | of user namespaces                                     | namespace                     |
     """
     if "idmapped" in mount.values:
         return "an id-mapped mount (its option `idmapped`)"
@@ -183,16 +183,16 @@ def numbers_here(
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 NFS4 = "system.nfs4_acl"
-# errors of a file system that has no POSIX ACLs, or is mounted without them
+# errors of a file system that has no POSIX ACLs, or is mounted without ACLs
 NONE_KEPT = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 
-# a descriptor or a path; instead of an O_PATH descriptor, its path in /proc/self/fd
+# A descriptor or a path. An O_PATH descriptor is passed as its path in /proc/self/fd.
 PathOrFd = int | str | os.PathLike[str]
 
 
 def read_acl(place: PathOrFd, name: str = ACCESS, *, follow: bool = True) -> Acl | None:
-    """Read the access ACL of a file or folder, or the default ACL if `name` says so. None if it has none.
-    Raises OSError: one of `NONE_KEPT` if ACLs are impossible, or EINVAL for a list of another version."""
+    """Read the access ACL of a file or folder, or the default ACL if `name` says so. None if it has no such
+    ACL. Raises OSError: one of `NONE_KEPT` if ACLs are impossible, or EINVAL for another version."""
     try:
         raw = os.getxattr(place, name, follow_symlinks=follow)
     except OSError as error:
@@ -211,7 +211,7 @@ def write_acl(place: PathOrFd, acl: Acl, name: str = ACCESS) -> None:
 
 
 def acl_allows(acl: Acl | None, wanted: Acl | None) -> bool:
-    """Return whether an ACL that was read gives groups and named users the rights of the wanted ACL."""
+    """Return whether `acl`, read from a file, gives groups and named users the rights of the ACL `wanted`."""
     if acl is None or wanted is None:
         return acl is wanted
     return effective(acl) == effective(wanted)
@@ -220,7 +220,7 @@ def acl_allows(acl: Acl | None, wanted: Acl | None) -> bool:
 def judge_acl(folder: str, entries: str, refused: str, mend: str) -> CheckResult:
     """Judge whether a release's ACLs (`entries`, as people write them) can be set on the target.
 
-    `refused`: the answer of `acl_refusal` for `folder`. `mend`: the setting that gives such a file system
+    `refused` is the result of `acl_refusal` for `folder`. `mend` is the setting that gives such a file system
     ACLs (`kinds.Kind.acls`), or "" if unknown.
 
     | refused | verdict |
@@ -241,8 +241,8 @@ def judge_acl(folder: str, entries: str, refused: str, mend: str) -> CheckResult
 
 
 def acl_refusal(folder: PathOrFd) -> str:
-    """Explain why POSIX ACLs cannot be set below this folder, or return "" if reads succeed. On FUSE the
-    kernel answers reads even if the daemon has no ACLs. Raises OSError for other errors."""
+    """Explain why POSIX ACLs cannot be set below this folder, or return "" if an ACL can be read. On FUSE,
+    the kernel answers such a read even if the daemon has no ACLs. Raises OSError for other errors."""
     try:
         read_acl(folder)
         os.listxattr(folder)

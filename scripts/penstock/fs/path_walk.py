@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FORMAT, _FILE, _BITS = 0o170000, stat.S_IFREG, 0o7777
-# Makes a named tuple without its keyword arguments, for half of the cost.
+# Makes a named tuple from a sequence, at half the cost of the class's constructor.
 _new = tuple.__new__
 
 
@@ -35,7 +35,7 @@ class WalkedPath(NamedTuple):
     size: int
     mtime_ns: int  # the modification time as a record stores it (`nearest_time`)
     ctime_ns: int
-    mode: int  # permission bits with setuid, setgid, sticky
+    mode: int  # permission bits, with setuid, setgid and sticky
     uid: int
     gid: int
     inode: int
@@ -65,7 +65,7 @@ class _Neighbours(NamedTuple):
 def walk(data: Path) -> Iterator[WalkedPath]:
     """Walk everything below `data` once, in canonical order, with each folder before its content. So files
     come in the byte order of their paths. For memory and descriptors see `tree.descend`. An entry that
-    vanishes meanwhile, or a folder that this account may not read, is an error. Raises the errors of
+    vanishes during the walk, or a folder that this account may not read, is an error. Raises the errors of
     `errno_map.storage_error`."""
     for walked in _walk(data, None):
         if isinstance(walked, WalkedPath):
@@ -137,9 +137,9 @@ class Cursor:
         self, paths: Sequence[str], alike: Callable[[Looked, int], bool]
     ) -> Iterator[tuple[int, WalkedPath | None, bool]]:
         """Yield the entries that need a check, as (index of a path, entry, whether the entry has this path).
-        Before a path come entries that no path names, and folders that lead to the path. Then comes the
-        path's own entry, or None if it is missing or a folder. `alike` gets a run's lstat and first index. If
-        it returns True, all files of the run are as expected, and are omitted."""
+        First come entries before the path that are not in `paths`, and folders above the path. Then comes the
+        path's own entry, or None if it is missing or a folder. `alike` gets the lstat of consecutive files,
+        and the first path's index. If it returns True, these files are as expected, and are omitted."""
         start, most = 0, len(paths)
         while start < len(paths):
             run, at = self._run, self._at
@@ -152,7 +152,7 @@ class Cursor:
                     self._go_on(count)
                     continue
                 if count > 1:
-                    # Search for the difference by halves.
+                    # Search for the files that differ by halves.
                     most = count // 2
                     continue
             walked = self._current()

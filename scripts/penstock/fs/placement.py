@@ -1,5 +1,5 @@
-"""Computes how a plan's files are distributed over storage targets, and whether these, the metadata targets
-and the quotas suffice. It also chooses over how many targets new files are striped. All functions are pure.
+"""Computes how a plan's files are distributed over storage targets, and whether all targets and quotas
+suffice. It also chooses over how many targets new files are striped. All functions are pure.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 #
 # | part of a plan   | bytes on each of T targets                                                           |
 # |------------------|--------------------------------------------------------------------------------------|
-# | all its bytes    | the T-th part (of both copies if files are mirrored), plus a margin of `MARGIN` %    |
-# | its largest file | its bytes, divided over the targets that its chunks and the pattern allow            |
+# | all its bytes    | 1/T of them (of both copies if files are mirrored), plus a margin of `MARGIN` %      |
+# | its largest file | the file's bytes, divided over the targets that its chunks and the pattern allow     |
 #
 # A target needs room for the larger of the two. The margin allows for targets chosen at random for each file,
-# which is BeeGFS's default (`tuneTargetChooser=randomized`). With 10,000 equal files on 4 of 64 targets each,
-# the fullest target gets some 10 % more than the mean. With more files the excess is smaller.
+# which is BeeGFS's default (`tuneTargetChooser=randomized`). If 10,000 equal files are striped over 4 of 64
+# targets each, the fullest target gets some 10 % more than the mean. With more files the excess is smaller.
 #
-# Limit: a few large files can be placed on the same target. Their copy then ends for lack of space.
+# Limit: a few large files can be placed on the same target. Copying them then fails for lack of space.
 
 __all__ = ["GIB", "TIB"]
 
-MARGIN = 10  # percent by which a target may get more than its even share
-_BITS = 4  # number of leading bits of a size that determine its class
+MARGIN = 10  # percent by which a target may get more bytes than its even share
+_BITS = 4  # number of a size's leading bits that determine the size's class
 
 
 class SizeClasses:
@@ -65,7 +65,7 @@ class SizeClasses:
         self.largest = largest
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
-        """Iterate over (number of files, their mean size) of each class, from the smallest files on."""
+        """Iterate over (number of files, their mean size) for each class, smallest files first."""
         for key in sorted(self._counts):
             yield self._counts[key], self._sums[key] / self._counts[key]
 
@@ -80,8 +80,8 @@ class SizeClasses:
         return sum(self._sums.values())
 
     def half_of_the_bytes(self) -> float:
-        """Return the mean size of the class in which the middle byte is, counted from the smallest files on.
-        Returns 0 if there are no files."""
+        """Return the mean size of the class that contains the middle of all bytes, counted from the smallest
+        files on. Returns 0 if there are no files."""
         left = self.bytes / 2
         for count, size in self:
             left -= count * size
@@ -93,7 +93,7 @@ class SizeClasses:
 class TargetLoad(NamedTuple):
     """The load that a plan puts on a target."""
 
-    bytes: int  # bytes for which the target needs room, according to the table above
+    bytes: int  # bytes for which the target needs room, according to the first table of this module
     chunk_files: float  # mean number of chunk files on the target
 
 
@@ -113,17 +113,17 @@ def chunk_files(sizes: SizeClasses, pattern: Pattern) -> int:
 
 
 def _objects(size: float, pattern: Pattern, wide: int) -> int:
-    """Return on how many of `wide` targets a file has an object. Even an empty file may have objects."""
+    """Return on how many targets, out of `wide`, a file has an object. Even an empty file may have one."""
     return wide if pattern.objects_of_empty else min(wide, math.ceil(size / pattern.chunk_bytes))
 
 
 def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
-    """Return the targets among which BeeGFS chooses the `wanted` number, by their capacity pools.
+    """Return the targets among which BeeGFS chooses `wanted` targets, according to their capacity pools.
 
     | capacity pools with enough targets  | targets to choose from             |
     |-------------------------------------|------------------------------------|
-    | `normal` (or unknown)               | those                              |
-    | only `normal` and `low` together    | those                              |
+    | `normal` (or unknown)               | the targets in that pool           |
+    | only `normal` and `low` together    | the targets in these pools         |
     | not even these                      | all targets that are not offline   |
 
     Inactive and closed targets are never returned.
@@ -138,10 +138,10 @@ def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
 
 
 class FreeRoom(NamedTuple):
-    """How much a target can still take before it reaches a limit."""
+    """The space of a target up to its next limit."""
 
     bytes: int
-    limit: int  # bytes that are still free at that limit; 0 if the target is then full
+    limit: int  # bytes that are still free when the limit is reached; 0 if the target is full then
 
 
 def room(target: Target, limits: tuple[int, ...] = FillRules().storage_limits) -> FreeRoom | None:
@@ -150,7 +150,7 @@ def room(target: Target, limits: tuple[int, ...] = FillRules().storage_limits) -
     | free bytes                              | next limit                                      |
     |-----------------------------------------|-------------------------------------------------|
     | above the low limit, pool not `low`     | the low limit                                   |
-    | otherwise above the emergency limit     | the emergency limit: the site's low limit was   |
+    | any other, above the emergency limit    | the emergency limit: the site's low limit was   |
     |                                         | passed, or differs from the default             |
     | below the emergency limit               | none, until the target is full                  |
     """
@@ -169,10 +169,10 @@ def room(target: Target, limits: tuple[int, ...] = FillRules().storage_limits) -
 # | a target that files can get   | its load (`load`) exceeds its room                     | stop    |
 # |                               | it has fewer free inodes than it gets chunk files      | stop    |
 # | metadata targets together     | less is free than files and folders need               | stop    |
-# | a quota of the final owner    | as `fs.quotas.judge` finds                             |         |
+# | a quota of the final owner    | judged by `fs.quotas.judge`                            |         |
 # | free space of a target        | not known                                              | note    |
 
-NAMED = 8  # most targets that results name; further targets are only counted
+NAMED = 8  # number of targets that a result names, at most; further targets are only counted
 MEND = (
     "stage less, have the target's folder striped over fewer targets or in another pool, or have room made "
     f"on these targets: {ADMINISTRATOR}"
@@ -189,7 +189,7 @@ class Placing(NamedTuple):
 
     @property
     def wide(self) -> int:
-        """Number of targets of a file that is long enough."""
+        """Number of targets over which a long enough file is striped."""
         return min(self.pattern.targets, len(self.among))
 
     def room(self, target: Target) -> FreeRoom | None:
@@ -203,7 +203,7 @@ def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, ru
 
 
 def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
-    """Judge whether the storage targets have room for these files, with the folder's present striping."""
+    """Judge whether the storage targets have room for these files, given the folder's present striping."""
     pattern = status.pattern
     if pattern is None or not status.of_role("storage"):
         return []
@@ -238,17 +238,17 @@ def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
 def beside(status: StoreStatus, others: Sequence[StillToWrite]) -> StoreStatus:
     """Return the file system's status as it will be when other runs have written the rest of their plans.
 
-    | part of the status | gets from these runs                                  | runs                     |
+    | part of the status | is increased by                                       | of the runs              |
     |--------------------|-------------------------------------------------------|--------------------------|
-    | storage target     | its even share of the chunk files and of the bytes    | those in its pool        |
+    | storage target     | its even share of the chunk files and of the bytes    | in its pool              |
     |                    | (twice the bytes if files are mirrored)               |                          |
-    | metadata target    | its even share of the metadata for the files          | all runs                 |
-    | quota of a user    | all bytes and files                                   | those of its uid, pool   |
-    | quota of a group   | all bytes and files                                   | those of its gid, pool   |
+    | metadata target    | its even share of the metadata for the files          | all                      |
+    | quota of a user    | all bytes and files                                   | of its uid and pool      |
+    | quota of a group   | all bytes and files                                   | of its gid and pool      |
 
-    An unknown pool counts as the same pool. If quotas count chunk files, each run counts with its number of
-    chunk files. If the vendor's commands did not show a run's striping, that number is unknown. The run then
-    counts with one chunk file for each file, which may be too few.
+    An unknown pool counts as equal to any pool. If quotas count chunk files, a run's chunk files are added.
+    If the vendor's commands did not show the run's striping, one chunk file for each file is assumed, which
+    may be too few.
     """
     if not others:
         return status
@@ -297,12 +297,12 @@ class Overfilled(NamedTuple):
     """A target that has less room than its load needs."""
 
     target: Target
-    need: int  # bytes of the load
-    takes: int  # bytes of room
+    need: int  # bytes that the target needs for its load
+    takes: int  # bytes that the target can take
 
 
 def _overfilled(placing: Placing) -> list[Overfilled]:
-    """Return the overfilled targets, beginning with the one that lacks most room."""
+    """Return the overfilled targets, beginning with the target that lacks most room."""
     need = placing.load.bytes
     overfilled = []
     for target in placing.among:
@@ -386,8 +386,8 @@ def metadata(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[Chec
 
 
 def files_allowed(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[CheckResult]:
-    """Judge whether the plan alone exceeds the number of files that the file system may have. How many files
-    exist there is unknown."""
+    """Judge whether the plan alone exceeds the number of files that the file system may have. The number of
+    existing files is unknown."""
     most, wanted = status.max_files, sizes.files + folders
     if most is None or wanted <= most:
         return []
@@ -397,7 +397,7 @@ def files_allowed(status: StoreStatus, sizes: SizeClasses, folders: int) -> list
 
 
 def metadata_need(files: int, folders: int, rules: FillRules) -> tuple[int, int]:
-    """Return the bytes and inodes that these numbers of files and folders need on metadata targets."""
+    """Return the bytes and the inodes that so many files and folders need on metadata targets."""
     return round((files + folders) * rules.entry_bytes), files + rules.folder_inodes * folders
 
 
@@ -427,7 +427,7 @@ def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[Ch
 # | `target.striping` | the folder has                         | striping that is set                       |
 # |-------------------|----------------------------------------|--------------------------------------------|
 # | `inherit`         | anything                               | nothing                                    |
-# | `auto`            | the number of the table below          | nothing                                    |
+# | `auto`            | the table's number (see below)         | nothing                                    |
 # |                   | another number                         | the table's number, but no more targets    |
 # |                   |                                        | than have room; chunk and pool stay        |
 # |                   | mirrored files, or a composite layout  | nothing                                    |
@@ -438,8 +438,8 @@ def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[Ch
 # |                   | mirrored files, a composite layout, or | nothing, and a warning is shown            |
 # |                   | an unknown pattern                     |                                            |
 #
-# For `auto`, the class of sizes that contains the middle of all bytes decides, since a folder has a single
-# pattern for all its files.
+# The table for `auto` follows. It uses the class of sizes that contains the middle of all bytes, since a
+# folder has a single pattern for all its files.
 #
 # | mean size of that class | targets |
 # |-------------------------|---------|
@@ -450,20 +450,20 @@ def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[Ch
 KEY = "target.striping"
 INHERIT, AUTO = "inherit", "auto"
 WIDTHS = ((16 << 20, 1), (1 << 30, 4))
-WIDEST = 8  # most targets that `auto` sets
+WIDEST = 8  # number of targets that `auto` sets, at most
 
 
 class StripingChoice(NamedTuple):
     """The striping to set on a folder, and the results to show."""
 
-    targets: int = 0  # number of targets of a new file; 0 if nothing is to be set
-    chunk: int = 0  # bytes of a chunk; 0 to keep the folder's chunk size
+    targets: int = 0  # number of targets for a new file; 0 if no striping is to be set
+    chunk: int = 0  # bytes of a chunk; 0 means that the folder's chunk size stays
     results: tuple[CheckResult, ...] = ()
 
 
 def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice:
-    """Choose the striping to set on the folder with that status, for new files of these sizes. `wish` is the
-    option `target.striping`."""
+    """Choose the striping to set on a folder, whose `status` was queried, for new files of these sizes.
+    `wish` is the option `target.striping`."""
     if wish == INHERIT:
         return StripingChoice()
     pattern = status.pattern
@@ -490,7 +490,8 @@ def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice
 
 def parse(wish: str) -> tuple[int, int]:
     """Parse a value such as `targets=4, chunk=1MiB`, which the configuration has checked
-    (`config.settings.STRIPING`). Return the number of targets and the bytes of a chunk, 0 if not given."""
+    (`config.settings.STRIPING`). Return the number of targets and the bytes of a chunk, each 0 if not
+    given."""
     values = dict(part.strip().split("=") for part in wish.split(","))
     chunk = values.get("chunk", "0KiB")
     return int(values["targets"]), int(chunk[:-3]) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[chunk[-3]]
@@ -523,7 +524,7 @@ def holds(targets: int, chunk: int, pattern: Pattern | None) -> bool:
 
 
 def compared(targets: int, chunk: int, pattern: Pattern | None, answer: Answer) -> CheckResult:
-    """Judge whether a folder's pattern, read back, is the one that the command of `answer` set."""
+    """Judge whether `pattern`, read back from a folder, is the pattern that the command of `answer` set."""
     ended = f"`{printable(shlex.join(answer.argv))}` ended with exit status {answer.code}"
     if pattern is not None and holds(targets, chunk, pattern):
         pool = f", pool {pattern.pool} ({pattern.pool_name})" if pattern.pool else ""
@@ -534,7 +535,7 @@ def compared(targets: int, chunk: int, pattern: Pattern | None, answer: Answer) 
 
 
 def failed(words: str, command: str, pattern: Pattern | None, *, refused: bool) -> CheckResult:
-    """Warn that the command failed to set the pattern, so that files get the folder's present `pattern`."""
+    """Warn that `command` failed to set a pattern, so that files get the present `pattern`."""
     why = "this account has not the right" if refused else "the command failed"
     text = f"not striped as wished: {why} ({printable(words)}); files are striped as the folder gives it"
     text += f": {_shape(pattern)}" if pattern else ""

@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     Trial = Callable[[TrialFolders], TrialOutcome]
 
 
-# Measures the cost of stat and open for a file with a second name in another folder, compared with a file
+# Measures how long stat and open take for a file with a second name in another folder, compared with a file
 # with a single name.
 #
 # BeeGFS keeps the inode of a file with one name in that name's folder entry. A hard link moves the inode out
-# of it for good (since 7.4), and an open may then need two metadata servers.
+# of that entry for good (since 7.4), so that an open may need two metadata servers.
 
 FILES = 8
 ROUNDS = 3
 
 
 def link_cost(folder: Path, between: Callable[[], object]) -> LinkCost:
-    """Return the medians of some dozen calls of each kind, made in turn below the empty `folder`. `between`
-    is called now and then, and may wait. Raises OSError if links are impossible."""
+    """Return the median times of some dozen calls of each kind, made in turn below the empty `folder`.
+    `between` is called now and then, and may wait. Raises OSError if links are impossible."""
     first, linked = folder / "first", folder / "linked"
     for place in (first, linked):
         place.mkdir()
@@ -71,8 +71,8 @@ def link_cost(folder: Path, between: Callable[[], object]) -> LinkCost:
 #
 # It makes some 400 calls and writes less than 1 MiB. On a local disk this takes 0.05 to 0.3 s, of which
 # syncfs may take 0.2. Only the hidden folders are touched. No other process probes the folder, since the
-# caller holds the dataset's lock or made the folder. So remains of an earlier probe come from a killed one,
-# and are removed.
+# caller holds the dataset's lock or made the folder. So a hidden folder that already exists was left by a
+# killed probe, and is removed.
 
 TRIALS: Mapping[str, Trial] = {
     name: getattr(module, name) for name in ABILITIES for module in (probe_trials, probe_trials, probe_trials)
@@ -85,17 +85,17 @@ REFUSALS = frozenset(
         errno.ENOTTY, errno.ENOLCK, errno.ENODATA, errno.E2BIG, errno.ERANGE,
     }
 )  # fmt: skip
-SECONDS, MOST = 0.05, 100  # limits of a rate's measurement: seconds, and number of calls
+SECONDS, MOST = 0.05, 100  # limits of one measurement of a rate: seconds, and number of calls
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 def probe(
     folder: Path, beside: Path | None = None, *, between: Callable[[], object] = bool, proc: str = PROC
 ) -> ProbeReport:
-    """Try what the file system of `folder` can do. Links and renames are also tried to `beside`, which may be
-    in another quota tree. If this account may not write both folders, or the file system is read-only or
-    full, each ability is `not tried`, with the reason. `between` is called before each trial, and may wait.
-    Raises no OSError."""
+    """Try what the file system of `folder` can do. Links and renames are also tried from `folder` to
+    `beside`, which may be in another quota tree. If this account may not write both folders, or the file
+    system is read-only or full, each ability is `not tried`, with the reason. `between` is called before each
+    trial, and may wait. Raises no OSError."""
     began = time.monotonic()
     measured: dict[str, float] = {}
     kind = ""
@@ -137,8 +137,8 @@ def probe(
 
 
 def rates(place: Path) -> dict[str, float]:
-    """Measure how many small files per second this process makes one after another, and how many links to a
-    small file. Each measurement ends after SECONDS or MOST calls. Returns an empty result on an error."""
+    """Measure how many small files and how many links this process makes in a second, one after another. Each
+    measurement ends after SECONDS or MOST calls. Returns an empty result on an error."""
     folder = place / "rates"
     try:
         folder.mkdir(0o700)
@@ -165,7 +165,7 @@ def _small_file(folder: Path, number: int) -> None:
 
 
 def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> TrialOutcome:
-    """Run a trial in folders of its own, which are removed with the hidden folder."""
+    """Run a trial in new folders, which are later removed with the hidden folder."""
     try:
         made = [place / name for place in places]
         for folder in made:

@@ -1,5 +1,5 @@
 """Draws conclusions from a probe: which abilities in the table of file systems (`fs.kinds`) do not work here,
-and what people should know. A "row" is the entry of this kind of file system in that table."""
+and what people should know. A "row" is the entry for this kind of file system in that table."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 DIRECT_ALIGN = 4096  # bytes to which penstock's direct reads are aligned (`batched_reads.ALIGN`)
-# Abilities without which no release can be staged, each with the reason.
+# {ability without which no release can be staged: reason}
 NEEDED = {
     "rename_over_file": "every small file of the state is replaced by such a rename",
     "rename_over_symlink": "`current` leads to a release by such a rename",
     "exclusive_create": "two runs could hold the dataset's lock at a time",
     "fsync_file": "no file would be known to be on the disk",
 }
-# Abilities that improve a release, each with the consequence of its absence.
+# {ability that improves a release: consequence of its absence}
 MISSED = {
     "link_between_folders": "files that did not change are copied again, and take room in each release",
     "inode_stable": "a staging folder that was replaced by another of its name is not noticed",
@@ -44,14 +44,15 @@ def limited(facts: StorageFacts, report: ProbeReport) -> StorageFacts:
 
     | ability in the row  | removed if                                      | consequence                 |
     |---------------------|-------------------------------------------------|-----------------------------|
-    | durable by syncfs   | syncfs failed                                   | each file is synced         |
+    | durable by syncfs   | syncfs failed                                   | each file gets an fsync     |
     | blocks are reserved | fallocate was refused, or reserved nothing      | files grow as they are      |
     |                     |                                                 | written                     |
     | read by O_DIRECT    | O_DIRECT was refused, or needs more alignment   | files are read back after   |
     |                     | than 4,096; the probed kind is the present kind | their pages were dropped    |
     """
     preallocate = facts.traits.preallocate and not report.refused("fallocate")
-    # If the plan was made on a gateway's mount, the probed kind differs: it proves nothing about reads here.
+    # If the plan was made on a gateway's mount, the probed kind differs: the probe proves nothing about reads
+    # on this machine.
     direct = facts.traits.direct and not (report.kind == facts.kind and _refuses_direct(report))
     return replace(
         facts,
@@ -61,27 +62,27 @@ def limited(facts: StorageFacts, report: ProbeReport) -> StorageFacts:
 
 
 def links_work(report: ProbeReport) -> bool:
-    """Return whether unchanged files may be linked from a release. Also True if links could not be tried (no
-    room), since each link is checked when it is made."""
+    """Return whether unchanged files may be linked from a release. Returns True also if links could not be
+    tried (no room), since each link is checked when it is made."""
     tried = (report["link_between_folders"], report["link_between_trees"])
     return all(outcome.answer in (YES, NOT_TRIED) for outcome in tried)
 
 
 def reflinks_work(report: ProbeReport) -> bool:
-    """Return whether a file may share its blocks with a file of another release; False if untried."""
+    """Return whether a file may share blocks with a file of another release; False if not tried."""
     return report["reflink"].answer == YES
 
 
 def differences(facts: StorageFacts, report: ProbeReport) -> list[CheckResult]:
-    """List the results of a probe that people should know, beginning with the gravest. `facts` come from the
-    table of file systems. A result has no `wanted` if the row states no value.
+    """Return the results of a probe that people should know, beginning with the gravest. `facts` contain the
+    row. A result has no `wanted` if the row states no value.
 
     | finding of the probe                                             | verdict   |
     |------------------------------------------------------------------|-----------|
     | an ability of `NEEDED` refused                                   | `stop`    |
     | an ability of `MISSED` refused                                   | `warning` |
     | an ability that `limited` removes                                | `warning` |
-    | O_DIRECT refused, or with alignment above 4,096, unlike the row  | `warning` |
+    | O_DIRECT refused, or only above 4,096, though the row has it     | `warning` |
     | a link or rename refused between the two folders, not within one | `warning` |
     | an errno that is no refusal                                      | `warning` |
     | any other difference from the row                                | `note`    |
@@ -168,7 +169,7 @@ def _failed(report: ProbeReport) -> Iterator[CheckResult]:
 
 
 def _otherwise(row: Kind, report: ProbeReport) -> Iterator[CheckResult]:
-    """Report differences from the row on which nothing depends."""
+    """Return differences from the row that affect no decision."""
     says = {
         "rename_over_empty_folder": {"empty folder": YES, "nothing": NO}.get(row.folder_over),
         "flock": YES if row.flock == "machine" else None,

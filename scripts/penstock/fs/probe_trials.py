@@ -1,5 +1,5 @@
-"""Trials of a folder's file system, each in folders of its own. They try names, files' bytes, and files'
-owners, modes, ACLs, xattrs, times and locks.
+"""Trials of a folder's file system (parts of the probe, `fs.probe`), each in its own folders. They try names,
+files' bytes, and files' owners, modes, ACLs, xattrs, times and locks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class TrialFolders(NamedTuple):
     """The folders of a trial, which no other trial uses."""
 
     work: Path  # an empty folder
-    beside: Path | None = None  # an empty folder below `probe`'s `beside`; None if that is not given
+    # an empty folder below the argument `beside` of `probe.probe`; None if `beside` is not given
+    beside: Path | None = None
     proc: str = PROC
 
     def file(self, name: str, content: bytes = b"") -> Path:
@@ -63,10 +64,11 @@ def write_whole(fd: int, content: bytes, offset: int = 0) -> None:
 
 # Trials of names: renames, links, and allowed names.
 #
-# Each function has the name of its ability (`core.run_documents`). `probe.probe` calls it with an empty
-# folder of its own (`work`; some use `beside`, too). An OSError counts as an answer (`probe.seen_error`).
+# Each function has the name of the ability that it tries (`core.run_documents`). `probe.probe` calls it with
+# new empty folders (`work`; some functions use `beside`, too). An OSError counts as an answer
+# (`probe.seen_error`).
 
-# bytes of a name: the usual limit, then limits of encrypting and older file systems
+# lengths of names in bytes: the usual limit, then limits of encrypting and of older file systems
 _LENGTHS = (255, 250, 200, 143, 100)
 _TOO_LONG = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
 _ALONE = TrialOutcome(why="no folder beside was given")
@@ -191,7 +193,7 @@ def inode_stable(place: TrialFolders) -> TrialOutcome:
 
 
 def name_bytes(place: TrialFolders) -> TrialOutcome:
-    """Return the longest name, in bytes among `_LENGTHS`, with which a file can be created."""
+    """Return the largest length in `_LENGTHS` (bytes of a name) with which a file can be created."""
     for length in _LENGTHS:
         try:
             place.file("n" * length)
@@ -223,7 +225,7 @@ def case_sensitive(place: TrialFolders) -> TrialOutcome:
 RESERVED = 1 << 20
 DIRECT = 64 << 10
 ALIGNMENTS = (1, 512, 4096, DIRECT)
-SYNCFS_WITHIN = 0.2  # seconds allowed for syncfs, which waits for the writes of all users
+SYNCFS_WITHIN = 0.2  # seconds that syncfs, which waits for the writes of all users, may take
 
 
 def fsync_file(place: TrialFolders) -> TrialOutcome:
@@ -245,8 +247,8 @@ def fsync_folder(place: TrialFolders) -> TrialOutcome:
 
 
 def syncfs(place: TrialFolders) -> TrialOutcome:
-    """Try whether the call succeeds. Whether it makes data durable cannot be tried; the table of file systems
-    (`fs.kinds`) states that."""
+    """Try whether syncfs succeeds. Whether it makes data durable cannot be tried; the table of file systems
+    (`fs.kinds`) states it."""
     place.file("file", b"x")
     fd = os.open(place.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     failed: list[OSError] = []
@@ -274,9 +276,9 @@ def direct_alignment(place: TrialFolders) -> TrialOutcome:
 
     | a read fails                         | with                                  | then                   |
     |--------------------------------------|---------------------------------------|------------------------|
-    | with less than the largest alignment | any errno: EINVAL from the kernel, or | the next larger        |
+    | with a smaller alignment             | any errno: EINVAL from the kernel, or | the next larger        |
     |                                      | EREMOTEIO from BeeGFS' servers        | alignment is tried     |
-    | with the largest, which aligns       | any errno                             | that errno is the      |
+    | with the largest alignment, also of  | any errno                             | that errno is the      |
     | offset, length and memory            |                                       | outcome                |
     """
     content = os.urandom(DIRECT)
@@ -335,7 +337,8 @@ def tmpfile(place: TrialFolders) -> TrialOutcome:
     named = place.work / "named"
     try:
         write_whole(fd, b"x")
-        # The source is relative to a folder, since Python otherwise calls link(2), which follows no link.
+        # The source's path is relative to a folder's descriptor, since without one Python calls link(2),
+        # which follows no link.
         root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.link(f"{place.proc}/self/fd/{fd}", named, src_dir_fd=root, follow_symlinks=True)
@@ -386,12 +389,13 @@ def _holed(place: TrialFolders) -> int:
     return fd
 
 
-# Trials of owner, modes, ACLs, xattrs, times and locks. `probe.probe` calls these functions in the same way
-# as the trials of names. `flock` starts a process.
+# Trials of files' owners, modes, ACLs, xattrs, times and locks. `probe.probe` calls these functions in the
+# same way as the trials of names. `flock` starts a process.
 
 _XATTRS = (65536, 32000, 16000, 8000, 4000, 2000, 1000, 900, 500, 100)
 _TOO_LARGE = frozenset({errno.E2BIG, errno.ENOSPC, errno.ERANGE, errno.EDQUOT, errno.EINVAL})
-_TIME_NS = 1_234_567_891_123_456_789  # an odd number of seconds, with a digit at each place of the fraction
+# a time with an odd number of seconds, and a digit other than 0 at each place of the fraction
+_TIME_NS = 1_234_567_891_123_456_789
 _GRAINS = (1, 10**2, 10**3, 10**6, 10**9, 2 * 10**9)
 
 LOCK_WITHIN = 10.0
@@ -407,8 +411,8 @@ sys.exit({_TAKEN})
 
 
 def owner_kept(place: TrialFolders) -> TrialOutcome:
-    """Try whether a new file belongs to this account. It does not if the server squashes root or the mount is
-    id-mapped."""
+    """Try whether a new file belongs to this account. It belongs to another if the server squashes root, or
+    the mount is id-mapped."""
     status = os.lstat(place.file("file"))
     return answered(status.st_uid == os.geteuid(), f"they belong to uid {status.st_uid}, not {os.geteuid()}")
 
@@ -425,10 +429,10 @@ def create_mode(place: TrialFolders) -> TrialOutcome:
 
 
 def chmod_kept(place: TrialFolders) -> TrialOutcome:
-    """Try whether modes that chmod sets are kept, as the permissions step needs it."""
+    """Try whether the modes that the permissions step sets by chmod are kept."""
     path, folder = place.file("file"), place.folder("folder")
     os.chmod(path, 0o440)
-    os.chmod(folder, 0o750)  # noqa: S103 (as releases are)
+    os.chmod(folder, 0o750)  # noqa: S103 (the mode of releases)
     return _modes_are({path: 0o440, folder: 0o750})
 
 
@@ -450,7 +454,7 @@ def setgid_inherited(place: TrialFolders) -> TrialOutcome:
     others = [gid for gid in os.getgroups() if gid != os.lstat(folder).st_gid]
     if others:
         os.chown(folder, -1, others[0])
-    os.chmod(folder, 0o2770)  # noqa: S103 (below a closed folder)
+    os.chmod(folder, 0o2770)  # noqa: S103 (below a folder that is closed to others)
     above = os.lstat(folder)
     if not above.st_mode & stat.S_ISGID:
         return answered(False, "a folder does not keep its setgid bit")
@@ -474,7 +478,7 @@ def time_resolution(place: TrialFolders) -> TrialOutcome:
 
 
 def xattr_bytes(place: TrialFolders) -> TrialOutcome:
-    """Return the largest size of an xattr, among `_XATTRS` in bytes, that is accepted and reads back."""
+    """Return the largest size in `_XATTRS` (bytes of an xattr) that is accepted and read back unchanged."""
     path = place.file("file")
     for size in _XATTRS:
         content = b"x" * size
@@ -508,8 +512,8 @@ def acl_inherited(place: TrialFolders) -> TrialOutcome:
 
 
 def _acl() -> posix_acl.Acl:
-    """Make an ACL with rwx for the owner, and r for this account's own group, whose number every id mapping
-    knows."""
+    """Make an ACL with rwx for the owner and r for this account's own group, which every id mapping
+    includes."""
     return posix_acl.made(0o740, {(posix_acl.GROUP, os.getegid()): 4})
 
 

@@ -1,5 +1,5 @@
 """Quotas: how much a user, group or project uses and may use, and whether a run's files fit. Also queries the
-quotas that the kernel counts, on ext4, XFS and each other file system with quotactl(2).
+quotas that the kernel counts (ext4, XFS, and other file systems with quotactl(2)).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.dataset_documents import StillToWrite
 
 
-# Quotas as types, the owner whose quotas a run's files count against, and whether these suffice.
+# The type of a quota, the owner whose quotas a run's files count against, and whether those quotas suffice.
 #
 # This module queries the kernel. `store_checks` queries the commands of file systems that count quotas
 # themselves.
@@ -39,17 +39,19 @@ class Quota(NamedTuple):
 
     scope: Scope
     id: int
-    pool: str = ""  # the storage pool to which the quota applies; "" if it applies to all
+    pool: str = ""  # the storage pool to which the quota applies; "" if it applies to all pools
     used: int | None = None  # bytes, like `limit` and `soft_limit`
     limit: int | None = None
-    used_files: int | None = None  # on BeeGFS chunk files: a file on four targets counts four times
+    # number of files; on BeeGFS of chunk files, so that a file on four targets counts four times
+    used_files: int | None = None
     file_limit: int | None = None
     soft_limit: int | None = None
     soft_file_limit: int | None = None
-    # seconds until writes are refused because the soft limit of bytes is passed; None if no time is running
+    # seconds until writes are refused, since the soft limit of bytes is exceeded; None if no grace time is
+    # running
     grace: float | None = None
     file_grace: float | None = None  # like `grace`, for the soft limit of files
-    path: str = ""  # the folder, if the quota is a folder's
+    path: str = ""  # the folder, if the quota belongs to a folder; "" for any other quota
 
     @property
     def name(self) -> str:
@@ -59,7 +61,7 @@ class Quota(NamedTuple):
 
 def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, int]:
     """Return the user and group that new files in `folder` finally have. A `uid` of None means this process's
-    user. A `gid` of None means the folder's group if it is setgid, or else this process's. Raises OSError."""
+    user. A `gid` of None means a setgid folder's group, or else this process's. Raises OSError."""
     if gid is None:
         status = folder.stat()
         gid = status.st_gid if status.st_mode & stat.S_ISGID else os.getegid()
@@ -68,7 +70,7 @@ def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, i
 
 def beside(quota: Quota, others: Sequence[StillToWrite], copies: int = 1) -> Quota:
     """Return the quota after other runs have written the rest of their plans, each byte `copies` times. Runs
-    state no project or folder, so a project's or folder's quota counts all runs below the root."""
+    state no project or folder, so for a project's or folder's quota all runs below the root count."""
     theirs = [
         run
         for run in others
@@ -82,8 +84,8 @@ def beside(quota: Quota, others: Sequence[StillToWrite], copies: int = 1) -> Quo
 
 
 def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files") -> Iterator[CheckResult]:
-    """Judge whether `need` bytes and `files` files fit in a quota; if both are 0, whether it is used up.
-    `counted` names the things that the quota counts as files.
+    """Judge whether `need` bytes and `files` files fit in a quota. If both numbers are 0, judge whether it is
+    used up. `counted` names the things that the quota counts as files.
 
     | limit              | used and needed                         | verdict           |
     |--------------------|-----------------------------------------|-------------------|
@@ -132,10 +134,10 @@ def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files
 
 
 def unnamed_group(folder: Path, *, enforced: bool) -> list[CheckResult]:
-    """Judge a target folder for whose files no group is configured. `enforced` tells whether group quotas are
+    """Judge a target folder for whose files no group is configured. `enforced` says whether group quotas are
     in force. Raises OSError.
 
-    | the folder hands its group on (setgid) | group quotas | verdict                                      |
+    | setgid folder, so files get its group  | group quotas | verdict                                      |
     |----------------------------------------|--------------|----------------------------------------------|
     | yes                                    | any          | warning: a mode decides whose quota it is    |
     | no                                     | in force     | stop: the quota is that of whoever runs it   |
@@ -161,23 +163,23 @@ def unnamed_group(folder: Path, *, enforced: bool) -> list[CheckResult]:
 # quotactl_fd (Linux 5.14) queries the file system of an open folder. On older kernels, quotactl queries it by
 # the mount's device. XFS supports `Q_GETQUOTA`, too (`fs/quota/quota.c`: `quota_getquota`). Limits are in
 # KiB, use in bytes, and a grace time is the second of its end. An account may see its own quotas and those of
-# its groups, and root all quotas (`check_quotactl_permission`). Only root sees a project's quota. For others,
-# statvfs shows the project's room if new files in the folder get its project (`xfs_qm_statvfs`,
-# `ext4_statfs_project`). Id 0 is not queried: its limits are not in force, and on XFS are the others'
-# defaults.
+# its groups; root may see all quotas (`check_quotactl_permission`). Only root sees a project's quota. To
+# other accounts, statvfs shows the project's room if new files in the folder get the folder's project
+# (`xfs_qm_statvfs`, `ext4_statfs_project`). Id 0 is not queried: its limits are not in force, and on XFS they
+# are the defaults for other ids.
 #
 # Quotas of an NFS server (its rquota service) are not queried; they show as EDQUOT on writes. Figures are in
 # bytes and files, grace times in seconds left.
 
-# Scopes in the order of the kernel's types (USRQUOTA, GRPQUOTA, PRJQUOTA), each with the flag that its limits
-# are in force (`FS_QUOTA_UDQ_ENFD` and the like, linux/dqblk_xfs.h).
+# Scopes in the order of the kernel's types (USRQUOTA, GRPQUOTA, PRJQUOTA). Each has the flag that means that
+# the scope's limits are in force (`FS_QUOTA_UDQ_ENFD` and the like, linux/dqblk_xfs.h).
 TYPES: tuple[tuple[Scope, int], ...] = (("user", 0x02), ("group", 0x08), ("project", 0x20))
-_GET_STATE = 0x5805  # Q_XGETQSTAT: scopes whose limits are in force; any account may query it
+_GET_STATE = 0x5805  # Q_XGETQSTAT: queries which scopes' limits are in force; any account may do so
 _GET_QUOTA = 0x800007
 _LIMIT_UNIT = 1024  # bytes in a unit of `dqb_bhardlimit` and `dqb_bsoftlimit` (QIF_DQBLKSIZE)
 _DQBLK = struct.Struct("=8Q")
-_FS_GET_XATTR = 0x801C581F  # FS_IOC_FSGETXATTR: flags, extent size and number, project id
-_HANDS_ON = 0x200  # FS_XFLAG_PROJINHERIT: new files in the folder get its project
+_FS_GET_XATTR = 0x801C581F  # FS_IOC_FSGETXATTR: reads flags, extent size and number, and project id
+_HANDS_ON = 0x200  # FS_XFLAG_PROJINHERIT: the flag by which new files in a folder get its project
 
 
 class KernelQuotas(NamedTuple):
@@ -189,8 +191,9 @@ class KernelQuotas(NamedTuple):
 
 
 def ask(folder: str, uid: int, gid: int, device: str = "") -> KernelQuotas:
-    """Query the quotas for new files with this owner in an existing `folder`. `device` is that of its mount.
-    The result is empty if nothing is counted, or if the folder cannot be opened. Never raises."""
+    """Query the quotas for new files with this owner in an existing `folder`. `device` is that of the
+    folder's mount. The result is empty if nothing is counted, or the folder cannot be opened. Never
+    raises."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -218,7 +221,8 @@ def _ask(fd: int, owner: tuple[int, int, int], device: str) -> KernelQuotas:
         try:
             answer = libc.quotactl(fd, device, _GET_QUOTA << 8 | kind, number)
         except OSError as error:
-            # With other errors nothing is counted for this owner yet (ENOENT), or no longer (ESRCH).
+            # Other errors mean that nothing is counted for this owner yet (ENOENT), or that nothing is
+            # counted any more (ESRCH).
             if error.errno in (errno.EPERM, errno.EACCES):
                 unknown.append(Quota(scope, number))
             continue
@@ -227,7 +231,7 @@ def _ask(fd: int, owner: tuple[int, int, int], device: str) -> KernelQuotas:
 
 
 def read(scope: Scope, number: int, answer: bytes, now: float) -> Quota:
-    """Parse the quota in a `struct if_dqblk`; `now` in seconds since the epoch."""
+    """Parse the quota in a `struct if_dqblk`. `now` is in seconds since the epoch."""
     hard, soft, used, file_limit, soft_file_limit, files, ends, files_end = _DQBLK.unpack_from(answer)
     return Quota(
         scope,
@@ -262,7 +266,7 @@ def of_new_files(
     path: Path, uid: int | None, gid: int | None, proc: str | os.PathLike[str] = PROC
 ) -> KernelQuotas:
     """Query the quotas for new files in the nearest existing folder at or above `path`. `uid` and `gid` mean
-    the same as for `owner_of_new`. Raises OSError if the path itself fails."""
+    the same as for `owner_of_new`. Raises OSError if a call on the path itself fails."""
     folder = nearest(path)
     real = os.path.realpath(folder)
     return ask(real, *owner_of_new(folder, uid, gid), mount_of(real, proc).device)

@@ -1,4 +1,4 @@
-"""Processes that list folders ahead of a walk (scouts), and the requests to them.
+"""Processes that list folders ahead of a walk (scouts), and the requests that they get.
 
 The walk's own threads would not be enough. A thread that waits half a millisecond for a server costs its
 process 25 us for the interpreter lock. If calls return at once, a file's stat takes as long as the walk's
@@ -20,16 +20,18 @@ from penstock.host.command import start_helper
 if TYPE_CHECKING:
     import subprocess
 
-MAX_SCOUTS = 8  # most scouts of a walk; no more than there are spare CPUs, unless calls wait for a server
-THREADS_PER_SCOUT = 8  # threads of a scout if calls wait for a server; else a single thread
-REQUESTS_PER_SCOUT = 16  # most folders that a scout has to list at a time
+# number of a walk's scouts, at most; unless calls wait for a server, also at most the number of spare CPUs
+MAX_SCOUTS = 8
+# number of a scout's threads if calls wait for a server; if not, it has a single thread
+THREADS_PER_SCOUT = 8
+REQUESTS_PER_SCOUT = 16  # number of requested folders that a scout has not answered yet, at most
 
 
 class Scouts:
     """The scouts of a walk. Call `has_room` and then `request` for each folder, and `close` at the end.
-    `root` is the descriptor of the walk's top folder, to which paths are relative. `waits` tells whether
-    calls wait for a server (`fs.tree`). If processes cannot be started, there are fewer scouts, or none. A
-    scout that ends early is no error."""
+    `root` is the descriptor of the walk's top folder, to which paths are relative. `waits` says whether calls
+    wait for a server (`fs.tree`). If processes cannot be started, the walk has fewer scouts, or none. A scout
+    that ends early is no error."""
 
     def __init__(self, root: int, *, waits: bool) -> None:
         number = MAX_SCOUTS if waits else min(MAX_SCOUTS, spare_cpus())
@@ -65,7 +67,7 @@ class Scouts:
         return min(alive, key=lambda scout: len(scout.pending)).request(path)
 
     def close(self) -> None:
-        """End the scouts. Do not wait for tickets that have no answer yet, since they never get an answer."""
+        """End the scouts. Do not wait for tickets without an answer afterwards, since they never get one."""
         for scout in self._scouts:
             scout.close()
         self._scouts.clear()
@@ -89,7 +91,7 @@ class Ticket:
         return self.answer
 
     def cancel(self) -> bool:
-        """As `Future.cancel`. Always True, since an unused answer keeps nothing open."""
+        """Do the same as `Future.cancel`. Always returns True, since an unused answer keeps no file open."""
         return True
 
 
@@ -140,5 +142,5 @@ class Scout:
 
 
 def spare_cpus() -> int:
-    """Count the CPUs that this process may use, except the CPU on which it runs."""
+    """Count the CPUs that this process may use, without the CPU on which it runs."""
     return len(os.sched_getaffinity(0)) - 1

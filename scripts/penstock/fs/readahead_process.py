@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from penstock.fs.tree import StatAnswer
 
-MANY = 50_000  # number of a folder's files from which the scout sends only names, without lstat
-GROUP = 16  # files that a thread takes at a time
+MANY = 50_000  # number of a folder's files from which on the scout sends only names, without lstat
+GROUP = 16  # number of files that a thread takes at a time
 
 
 def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
-    """List a folder. Returns (errno,) if it cannot be opened. Otherwise returns its names, their kinds, its
-    files' lstat (columns, or None), the errno that ended the listing early or 0, and its own lstat."""
+    """List a folder. Returns (errno,) if it cannot be opened. If it can, returns names, kinds, the files'
+    lstat (columns, or None), the errno that ended the listing early (or 0), and the folder's lstat."""
     try:
         fd = open_dir(root, path)
     except OSError as error:
@@ -55,7 +55,7 @@ def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
 
 
 def _together(fd: int, names: Sequence[str], threads: int) -> list[StatAnswer]:
-    """Call `look` in several threads, so that calls wait at the same time."""
+    """Call `look` in several threads, so that several calls wait at the same time."""
     groups = [names[at : at + GROUP] for at in range(0, len(names), GROUP)]
     answers: list[list[StatAnswer]] = [[] for _ in groups]
     left = iter(range(len(groups)))

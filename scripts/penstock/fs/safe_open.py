@@ -21,10 +21,11 @@ PATH_MAX = 4096
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})  # this process, or this machine, has too many files open
-MOST_KEPT = 256  # most folder descriptors of a `Folders`
-_STREAMS = 64  # most threads of a process that keep descriptors
-_SPARE = 200  # descriptors that a process reserves for other things than folders
+# errno if this process, or this machine, has too many files open
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+MOST_KEPT = 256  # number of folder descriptors that a `Folders` keeps, at most
+_STREAMS = 64  # number of a process's threads that keep descriptors, at most
+_SPARE = 200  # number of descriptors that a process reserves for other uses than folders
 _openat2_works = True
 
 
@@ -35,8 +36,8 @@ def raise_limit() -> None:
 
 
 def folders_kept() -> int:
-    """Return how many folder descriptors a stream may keep of each tree: its source, its target, and the
-    release that it links from. Many sites limit a process to 1,024 open files."""
+    """Return how many folder descriptors a stream may keep in each of its trees: source, target, and the
+    release from which it links. Many sites limit a process to 1,024 open files."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(4, min(MOST_KEPT, (limit - _SPARE) // _STREAMS // 3))
 
@@ -57,7 +58,8 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
                     raise
                 if error.errno == errno.ENOSYS:
                     _openat2_works = False
-                # EPERM may come from a sandbox or from the file itself: the walk shows which.
+                # EPERM may come from a sandbox or from the file itself; opening component by component shows
+                # which.
                 break
     return _walk(root_fd, names, flags, mode)
 
@@ -158,7 +160,7 @@ class Folders:
             return open_dir(self.root_fd, path)
 
     def make(self, path: str, mode: int, gid: int | None) -> int:
-        """As `get`, but with `make_dir` before it if the folder is missing."""
+        """Do the same as `get`, but first make the folder (`make_dir`) if it is missing."""
         try:
             return self.get(path)
         except FileNotFoundError:
@@ -183,7 +185,7 @@ def read_at(fd: int, buffer: memoryview, offset: int) -> int:
     except OSError as error:
         if error.errno != errno.EREMOTEIO:
             raise
-    from penstock.fs.batched_reads import blocks  # most copies never need it
+    from penstock.fs.batched_reads import blocks  # imported here, since most copies never need it
 
     first, length = blocks(offset, len(buffer))
     with mmap.mmap(-1, length) as aligned:

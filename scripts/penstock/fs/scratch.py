@@ -1,13 +1,13 @@
 """Folders in TMPDIR for the duration of a command. The next command removes a killed process's folders.
 
 A process keeps a kernel lock (flock) on its folder, which is released when the process ends in any way. So
-whoever gets the lock of another process's folder may remove it. A search for the process instead would fail
-in containers that share TMPDIR. File systems of several machines may keep such a lock on a single machine
+whoever gets the lock of another process's folder may remove it. Looking for the process instead would fail in
+containers that share TMPDIR. File systems of several machines may keep such a lock on a single machine
 (BeeGFS does), so a folder's name contains the machine's name.
 
 | a folder of this account, by its name | its lock is                    | then       |
 |---------------------------------------|--------------------------------|------------|
-| of this module and this machine       | held, or not kept there at all | left alone |
+| of this module and this machine       | held, or impossible there      | left alone |
 | of this module and this machine       | free                           | removed    |
 | any other                             |                                | left alone |
 """
@@ -44,9 +44,9 @@ def folder(above: Path | None = None) -> Iterator[Path]:
             try:
                 stack.callback(os.close, _locked(path))
             except (BlockingIOError, FileNotFoundError):
-                continue  # another process swept it right now
+                continue  # another process has just removed the folder in its sweep
             except OSError:
-                pass  # no locks are kept there: nobody sweeps it either
+                pass  # locks are impossible there, so no sweep removes the folder either
             break
         stack.callback(shutil.rmtree, path, ignore_errors=True)
         yield path
@@ -70,7 +70,7 @@ def _locked(path: Path) -> int:
     fd = os.open(path, OPEN_FOLDER)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.lstat(path)  # the previous holder of the lock may have removed it
+        os.lstat(path)  # fails if the previous holder of the lock has removed the folder
     except BaseException:
         os.close(fd)
         raise

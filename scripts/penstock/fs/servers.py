@@ -1,9 +1,9 @@
 """Checks whether the servers of a mounted file system are away, before a call on the mount waits for them.
 
 Such a call waits for minutes (BeeGFS: connCommRetrySecs, 600 s), and no signal ends it. If a client shows its
-servers in /proc (`Kind.shows_servers`), the module `fs.<product>_mount` reads them. For other kinds of file
-systems, only the mount table is read. Connections are tried and the vendor's commands are run, but no call is
-made on the mount.
+servers in /proc (`Kind.shows_servers`), the module `fs.<product>_mount` reads this list. For other kinds of
+file systems, only the mount table is read. Connections are tried and the vendor's commands are run, but no
+call is made on the mount.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ TARGET = "the target"  # readable name of the folder on an unresponsive mount
 
 def require_answer(folder: Path) -> None:
     """Raise TargetAwayError if a server of the file system of `folder` is away. If the client shows no
-    connection to some server, run the vendor's commands, and then query the mount in a process of its own.
-    The mount's answer proves little, since the client has some answers in memory."""
+    connection to some server, run the vendor's commands, and then query the mount in a separate process. An
+    answer of the mount proves little, since the client has some answers in memory."""
     from penstock.fs.watched_facts import SilentFolder, watched_facts
 
     shown = require_servers(folder)
@@ -57,8 +57,8 @@ def servers_away(
 ) -> tuple[StoreStatus | None, list[CheckResult]]:
     """Return the servers and targets that /proc shows for the file system of `path`, and a result for each
     server that is away. The management service is included if each call waits for it. Waits at most some
-    seconds for the servers. The status is None if this kind of file system shows nothing, or the mount's
-    client is unknown."""
+    seconds for the servers. The status is None if /proc shows nothing for this kind of file system, or the
+    mount's client is unknown."""
     mount = _mount(path, proc)
     if mount is None:
         return None, []
@@ -72,7 +72,7 @@ def servers_away(
 def unreached_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> list[CheckResult]:
     """For an unresponsive mount, return a result for each server that the vendor's commands do not reach. The
     commands connect to the servers themselves. Returns [] for kinds of file systems without such commands, or
-    if the commands do not tell."""
+    if the commands give no answer."""
     mount = _mount(path, proc)
     tools = None if mount is None else _product(mount).find_tools(proc, point=mount.point)
     if tools is None:

@@ -1,4 +1,4 @@
-"""Small files on the target: the only reader for files that another account may have put there, durable
+"""Small files on the target: the only reader for files that another account may have written, durable
 writing, and the only durable rename.
 """
 
@@ -36,18 +36,21 @@ if TYPE_CHECKING:
 # | nothing, or an unreadable file              | the kernel's OSError                          |
 #
 # Opening never waits. A FIFO would block its reader until somebody writes, even despite SIGTERM. No link is
-# followed, so no name leads to an endless device. The exception is BeeGFS's link in place of a hard link
-# while a document gets its name (`fs.small_files.give_name`). It leads to the unfinished file beside it.
+# followed, so no name leads to an endless device. The only exception is a link that BeeGFS makes instead of a
+# hard link while a document gets its name (`fs.small_files.give_name`). That link leads to the unfinished
+# file beside it.
 
-LONGEST = 32 << 20  # most bytes of a document; a history of fifty thousand lines is smaller
-LINE = 1 << 20  # most bytes of a line in a journal or a history
-# Reads in a row that may fail with ESTALE. NFS reports this if another node replaced the file between open
-# and read, and the next open gets the new file. After this number of reads the mount itself is stale.
+LONGEST = 32 << 20  # bytes of a document, at most; a history of fifty thousand lines is smaller
+LINE = 1 << 20  # bytes of a line in a journal or a history, at most
+# Number of consecutive reads that may fail with ESTALE. NFS reports ESTALE if another node replaced the file
+# between open and read; the next open gets the new file. After this number of reads, the mount itself counts
+# as stale.
 STALE_LOOKS = 3
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")  # a file being written, or left by a killed process
-# Errors with which kernels refuse a link (O_NOFOLLOW), a socket, a device without a driver, and a folder
-# opened for writing.
+# name of a file that is being written, or that a killed process left
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
+# Errors with which kernels refuse to open a link (O_NOFOLLOW), a socket, a device without a driver, and a
+# folder opened for writing.
 _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})
 
 
@@ -79,14 +82,14 @@ def descriptor(path: str | os.PathLike[str]) -> int:
                 raise
             fd = _unfinished(Path(path))
             if fd < 0:
-                fd = os.open(path, FLAGS)  # by now it may be the file itself
+                fd = os.open(path, FLAGS)  # the link may be replaced by the file itself by now
     except OSError as error:
         raise refused(error, path) from None
     return checked(fd, path)
 
 
 def checked(fd: int, path: str | os.PathLike[str] = "") -> int:
-    """Return the descriptor if it is of a plain file, or else close it. Raises NotPlainError, OSError."""
+    """Return the descriptor of a plain file; close any other and raise NotPlainError, or OSError."""
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise NotPlainError("it is no plain file", path)
@@ -126,7 +129,7 @@ def content(fd: int, most: int = LONGEST, path: str | os.PathLike[str] = "") -> 
     with open(checked(fd, path), "rb") as file:
         size = os.fstat(fd).st_size
         held = b"" if size > most else file.read(size + 1)
-        if len(held) > size:  # it grows
+        if len(held) > size:  # the file is growing
             held += file.read(most)
     if size > most or len(held) > most:
         raise NotPlainError(f"it has {max(size, len(held))} bytes, too many for such a file", path)
@@ -134,7 +137,7 @@ def content(fd: int, most: int = LONGEST, path: str | os.PathLike[str] = "") -> 
 
 
 def backwards(text: bytes) -> Iterator[bytes]:
-    """Iterate over the lines that are not empty, beginning with the last."""
+    """Iterate over the lines that are not empty, from the last to the first."""
     end = len(text)
     while end > 0:
         begin = text.rfind(b"\n", 0, end) + 1
@@ -155,9 +158,9 @@ def lines(file: BufferedReader) -> Iterator[bytes]:
 # the file system's OSError is raised unchanged. A killed process leaves a temporary file beside the path
 # (`.<hex>.tmp`).
 
-# errors with which file systems without hard links refuse a link
+# errors with which a file system without hard links refuses to make a link
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
-# names of a process's open files; `/dev/stdout` is a link to such a name
+# pattern of the names of a process's open files; `/dev/stdout` is a link to such a name
 _STREAMS = re.compile(r"/proc/(self|[0-9]+)(/task/[0-9]+)?/fd(/|$)")
 
 
@@ -250,7 +253,7 @@ def writable(path: Path, how: int) -> int:
 
 
 class _Waiting(io.FileIO):
-    """A raw stream whose writes may wait for a reader. A signal ends that wait."""
+    """A raw stream whose writes may wait for a reader. A signal ends the wait."""
 
     def write(self, data: Any) -> int:
         with waits.interruptible():
@@ -258,7 +261,7 @@ class _Waiting(io.FileIO):
 
 
 class _Passing:
-    """The interface of `Growing` for a device or a stream: data goes there directly."""
+    """The interface of `Growing` for a device or a stream, to which data is written directly."""
 
     def __init__(self, path: Path) -> None:
         self.stream = io.BufferedWriter(_Waiting(writable(path, os.O_TRUNC), "wb"), 1 << 20)
@@ -271,7 +274,7 @@ class _Passing:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
-            self.stream.raw.close()  # data that `close` has not written is dropped
+            self.stream.raw.close()  # drops data that `close` has not written
 
 
 def is_file(path: Path) -> bool:
@@ -296,8 +299,8 @@ def is_file(path: Path) -> bool:
 
 
 class Own(NamedTuple):
-    """A purpose of files that users choose, and the beginning of such a file. Other files are not
-    replaced."""
+    """A kind of file that penstock writes to a path chosen by users, with the beginning of such a file. Files
+    with another beginning are not replaced."""
 
     what: str
     begins: re.Pattern[bytes]
@@ -310,17 +313,17 @@ ROWS = Own("a table of penstock", re.compile(b"PAR1"))
 RATES = Own("a table or a plot of `rehearse`", re.compile(b"streams,|\\s*<svg xmlns="))
 FIO_JOB = Own("a job for fio of `rehearse`", re.compile(b"; Sizes of files of "))
 LOG = Own("a log of penstock", re.compile(rb"[0-9-]{10}T[0-9:]{8}Z [A-Z]+ "))
-_BEGINNING = 4096  # bytes of a file that are compared with its expected beginning
+_BEGINNING = 4096  # number of a file's first bytes that are compared with the expected beginning
 
 
 def refuse_another(path: Path, own: Own) -> None:
     """Raise ConfigError if penstock would replace, or append to, a file that it did not write.
 
-    | at the path is                                           | refused |
+    | what exists at the path                                  | refused |
     |----------------------------------------------------------|---------|
     | nothing, a folder, a device or a stream (`is_file`)      | no      |
     | an empty file, or a file with the beginning of `own`     | no      |
-    | a link to any of these                                   | no      |
+    | a link to any of the above                               | no      |
     | a link that leads nowhere                                | yes     |
     | another file, or a file that cannot be read              | yes     |
     """
@@ -363,38 +366,40 @@ def give_name(temporary: Path, path: Path) -> None:
     succeeds.
 
     The temporary name may remain. Raises FileExistsError, or an error of `NO_LINKS` if the file system has no
-    hard links. BeeGFS may silently make a symbolic link instead (sysCreateHardlinksAsSymlinks). That link is
-    just as exclusive, so its process may replace it by the file. For a moment the name is a link.
+    hard links. BeeGFS may silently make a symbolic link instead (sysCreateHardlinksAsSymlinks). Making it is
+    just as exclusive, so its process may replace the link by the file. For a moment the name is a link.
     """
     os.link(temporary, path, follow_symlinks=False)
     try:
         target = os.readlink(path)
     except OSError:
-        return  # the name is the file itself
+        return  # the name is a hard link, so it is the file itself
     if os.path.basename(target) == temporary.name:
         os.rename(temporary, path)
 
 
 def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
     """Create a file atomically. Of several processes, on any nodes, only the first creates it. Returns False
-    if a file with that name has other content, and True also if it has this content. Without hard links the
-    name appears before the content."""
+    if a file with that name exists with other content; if its content is equal, returns True. If hard links
+    are impossible, the name appears before the content."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         _write_new(temporary, content, mode)
         give_name(temporary, path)
     except FileExistsError:
-        # NFS also reports this if the server's first answer was lost.
+        # NFS also reports that the file exists if it was made by this call, but the server's first answer was
+        # lost.
         try:
             if read(path) != content:
                 return False
         except OSError:
-            return False  # this process did not make a file that it cannot read
+            return False  # a file that this process cannot read was not made by it
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
         try:
-            # Without a rename, since after a long halt that could replace another process's newer file.
+            # No rename is used, since after a long halt of this process it could replace another process's
+            # newer file.
             _write_new(path, content, mode)
         except FileExistsError:
             return False

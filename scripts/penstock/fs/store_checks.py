@@ -1,9 +1,9 @@
-"""Queries a vendor's commands for a file system's health, room for a plan, striping and places of data.
+"""Queries a vendor's commands about a file system's health, room for a plan, striping, and places of data.
 
-Preflight calls `check_target` before it makes a file on the target. The plan command then calls `check_plan`
-and `stripe`; only `stripe` changes anything. Each entry in the table of file systems (`fs.kinds`) has a
-product (`Kind.product`), the name of the module in `fs` that finds the vendor's commands. Without a product
-there is nothing to check. Missing commands are a note.
+Preflight calls `check_target` before it makes a file on the target. Later, the plan command calls
+`check_plan` and `stripe`. Only `stripe` changes anything. Each entry in the table of file systems
+(`fs.kinds`) has a product (`Kind.product`), the name of the module in `fs` that finds the vendor's commands.
+Without a product there is nothing to check. If the commands are missing, the result is a note.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def has_tools(path: Path, named: str = AUTO) -> bool:
 
 
 def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> DataStates | None:
-    """Return an object that finds out where the data of files below `folder` is, before they are opened. It
-    must be closed. Returns None if this kind of file system has neither archive nor tier. Raises OSError if
-    the folder fails."""
+    """Return an object that finds out where the data of files below `folder` is, before the files are opened.
+    The caller must close the object. Returns None if this kind of file system has neither archive nor tier.
+    Raises OSError if a call on the folder fails."""
     kind = rules_of(facts(folder, proc).traits, named)
     if not (kind.commands or kind.stubs):
         return None
@@ -58,18 +58,18 @@ class TargetChecks(NamedTuple):
     """The report of the vendor's client and commands on a target."""
 
     results: list[CheckResult]
-    in_order: bool = True  # False if a server or target is away, so that calls on the mount may hang
+    in_order: bool = True  # whether no server or target is away; if one is away, calls on the mount may hang
 
 
 class PlanChecks(NamedTuple):
     """The report of the vendor's commands on a plan."""
 
-    # results on space, metadata and quotas with the planned striping, and on the striping itself
+    # results on space, metadata and quotas (all with the planned striping), and on the striping
     results: list[CheckResult]
-    targets: int = 0  # targets over which `stripe` must stripe a file; 0 if there is nothing to set
+    targets: int = 0  # number of targets over which `stripe` must stripe a file; 0 if there is nothing to set
     chunk: int = 0  # bytes of a chunk that `stripe` must set; 0 to keep the folder's chunk size
-    pool: str = ""  # the storage pool of the files; "" if unknown
-    chunk_files: int = 0  # chunk files on all storage targets; 0 if unknown
+    pool: str = ""  # the storage pool of the plan's files; "" if unknown
+    chunk_files: int = 0  # number of the plan's chunk files on all storage targets; 0 if unknown
 
 
 def check_target(
@@ -83,8 +83,8 @@ def check_target(
 ) -> TargetChecks:
     """Judge the servers, targets and quotas of the file system on which `path` is, or will be. `shown` is the
     status that the client shows in /proc (`servers.servers_away`). The quotas are those of this process's
-    account and of the group `gid`; None means the group that the folder gives to files. Returns no results
-    for kinds without such commands. Raises only OSError, if the path itself fails."""
+    account and of the group `gid`; None means the group that the folder gives to files. Returns no results if
+    the vendor has no commands. Raises only OSError, if a call on the path itself fails."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
@@ -102,7 +102,7 @@ def check_target(
         chunks = check_chunk(path, chosen.chunk or status.pattern.chunk_bytes, proc, named=named)
     counted = any(quota.scope == "group" and (quota.limit or quota.file_limit) for quota in status.quotas)
     unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
-    # The checks of the kernel's quotas warn on any file system if the folder passes its group on.
+    # The checks of the kernel's quotas already warn on any file system if new files get the folder's group.
     stops = [result for result in unnamed if result.verdict == "stop"]
     judged = stores.judge(status)
     results = [*judged, *placement.quotas(status, none), *stops, *chosen.results, *chunks]
@@ -121,8 +121,8 @@ def check_plan(
     proc: str | os.PathLike[str] = PROC,
 ) -> PlanChecks:
     """Judge whether files of these sizes, and this number of folders, fit in a new folder in `path` with the
-    wished striping. Checks the targets in its pool, the metadata, and the quotas of the final owner, after
-    `others` have written their data. The other parameters are those of `check_target`, whose results on
+    wished striping. Checks the targets in the folder's pool, the metadata, and the final owner's quotas, as
+    if `others` had already written their data. Other parameters are those of `check_target`; its results on
     servers are not repeated."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
@@ -180,7 +180,8 @@ def stripe(
     now = tools.pattern(str(folder))
     answer = command.run(tools.set_pattern(str(folder), targets, chunk, now))
     set_now = tools.pattern(str(folder))
-    # An administrator changes the folder above, so that later folders get the pattern.
+    # The advice concerns the folder above: if an administrator sets its pattern, later folders get that
+    # pattern.
     above = shlex.join(tools.set_pattern(str(folder.parent), targets, chunk, now))
     if not (answer.ok or placement.holds(targets, chunk, set_now)):
         return [placement.failed(answer.words, above, set_now, refused=tools.refused(answer))]
@@ -188,7 +189,7 @@ def stripe(
 
 
 def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
-    """Warn if a wished striping is impossible."""
+    """Return a warning if a striping is wished that cannot be set."""
     if wish == INHERIT:
         return []
     text = f"nothing is striped on {printable(kind.name)}: penstock has no command for it here"
@@ -196,7 +197,7 @@ def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
 
 
 def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:
-    """Find the vendor's commands, or return None and the results to show."""
+    """Return the vendor's commands without results, or None with the results to show."""
     if not kind.commands:
         return None, []
     module = import_module(f"penstock.fs.{kind.product}")

@@ -1,5 +1,5 @@
 """The stores of a file system: types, shared by all vendors, for their commands' reports on targets, servers
-and quotas. Also judges whether these are in order. Sizes are in bytes; None is "not known".
+and quotas. Also judges servers and targets. Sizes are in bytes; None is "not known".
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
     from penstock.fs.quotas import Quota
 
 
-# The types of vendors' reports, with BeeGFS's names. A target is a store of a server (Lustre: an OST or MDT).
-# A pool is a set of targets. A pattern is the striping of a folder's new files.
+# The types of vendors' reports, with BeeGFS's names. A target is a server's store of data or metadata
+# (Lustre: an OST or MDT). A pool is a set of targets. A pattern is the striping of a folder's new files.
 
 Role = Literal["storage", "metadata", "management"]
 # BeeGFS's capacity pools. New files go to `low` targets only if too few are `normal`, and to `emergency`
 # targets only if no others are left. They never go to `closed` targets (Lustre).
 Capacity = Literal["normal", "low", "emergency", "closed", "unknown"]
-# `inactive`: the administrator took the target out; its files wait, and it gets no new files (Lustre)
+# States of a target. `inactive`: the administrator took the target out of use; calls on its files wait, and
+# it gets no new files (Lustre).
 Reachability = Literal["online", "probably-offline", "offline", "inactive", "unknown"]
 Consistency = Literal["good", "needs-resync", "resyncing", "bad", "unknown"]
 
 
-# Where a file's data is. `local`: in the file system. `tiered`: in a tier from which a read fetches it, at a
-# cost. `offline`: elsewhere, with only a stub in the file system.
+# Where a file's data is. `local`: in the file system. `tiered`: in a tier from which a read fetches the data,
+# at a cost. `offline`: elsewhere, with only a stub in the file system.
 DataPlace = Literal["local", "tiered", "offline"]
 
 
@@ -38,8 +39,9 @@ class DataState(NamedTuple):
     """Where the data of a file is."""
 
     place: DataPlace
-    why: str = ""  # readable reason; "" for `local`
-    # whether the place is only guessed, from a size without blocks; a file of zeros can look the same
+    why: str = ""  # readable explanation of the state; "" for `local`
+    # whether the place is only guessed, since the file has a size but no blocks; a file of zeros can look the
+    # same
     hinted: bool = False
 
 
@@ -50,7 +52,8 @@ class Target(NamedTuple):
     id: str
     alias: str = ""
     node: str = ""
-    pool: str = ""  # number of the storage pool if known, or else its name; "" for metadata
+    # number of the target's storage pool, or the pool's name if no number is known; "" for metadata
+    pool: str = ""
     total_bytes: int | None = None
     free_bytes: int | None = None
     total_inodes: int | None = None
@@ -59,7 +62,7 @@ class Target(NamedTuple):
     reachability: Reachability = "unknown"
     consistency: Consistency = "unknown"
     further_pools: tuple[str, ...] = ()  # other pools that contain this target (Lustre)
-    sized: bool = True  # False if only /proc shows the target, without figures of its space
+    sized: bool = True  # whether figures of the target's space exist; False if only /proc shows the target
 
     @property
     def name(self) -> str:
@@ -69,7 +72,7 @@ class Target(NamedTuple):
 
 
 class Server(NamedTuple):
-    """A server process of the file system, as reached from this machine."""
+    """A server process of the file system, and how this machine reaches it."""
 
     role: Role
     name: str
@@ -85,10 +88,10 @@ class Pattern(NamedTuple):
     # patterns, in Lustre). For `composite`, `targets` and `chunk_bytes` are those of the widest pattern.
     kind: str
     chunk_bytes: int
-    targets: int  # number of targets (or groups of two) of a file that is long enough
-    pool: str = ""  # the pool's number
+    targets: int  # number of targets (or groups of two targets) over which a long enough file is striped
+    pool: str = ""  # number of the storage pool for the files
     pool_name: str = ""
-    # whether even the smallest file has an object on each of its targets (Lustre)
+    # whether even the smallest file has an object on each target of the pattern (Lustre)
     objects_of_empty: bool = False
 
     @property
@@ -102,24 +105,26 @@ GIB = 1 << 30
 
 
 class FillRules(NamedTuple):
-    """How a product fills its targets, and what it counts. The defaults are those of BeeGFS."""
+    """How a product fills its targets, and what its quotas count. The defaults are BeeGFS's."""
 
-    # Free bytes of a storage target at which its state changes, by default; the last value means full.
-    # BeeGFS' management puts it into `low` and `emergency` (`storage low 1T, emergency 20G`). A site's own
-    # limits are hidden from users.
+    # Free bytes of a storage target at which its state changes, by default, from state to state; at the last
+    # value it is full. At the first two, BeeGFS' management puts the target into `low` and `emergency`
+    # (`storage low 1T, emergency 20G`). A site's own limits are hidden from users.
     storage_limits: tuple[int, ...] = (TIB, 20 * GIB, 0)
     metadata_limits: tuple[int, ...] = (10 * GIB, 3 * GIB, 0)
     # Bytes of metadata for each file or folder: 500 GB are enough for some 150 million (doc.beegfs.io, system
     # requirements). The older rule there is 0.3 to 0.5 % of the data. 0: only inodes count.
     entry_bytes: float = 500 * 10**9 / (150 * 10**6)
-    # inodes of a folder: on a metadata target of BeeGFS it is two folders and two files (doc.beegfs.io)
+    # inodes that a folder needs: a folder of BeeGFS is two folders and two files on a metadata target
+    # (doc.beegfs.io)
     folder_inodes: int = 4
     objects: str = "chunk files"  # name for the parts of a file on its storage targets
-    quota_counts: str = "chunk files"  # things that quotas count: `objects`, or else files and folders
+    # name for the things that quotas count: the value of `objects`, or files and folders
+    quota_counts: str = "chunk files"
 
 
-# Why a query got no answer: the management service was not reached, or this account may not read the secret
-# that the service needs. "" for any other cause.
+# Why a query got no answer. `management`: the management service was not reached. `secret`: this account may
+# not read the secret that the service needs. "": any other cause.
 SilenceCause = Literal["", "management", "secret"]
 
 
@@ -128,7 +133,7 @@ class Silence(NamedTuple):
 
     about: str  # the query, in words
     command: str  # the command line
-    why: str  # the command's own message, or why it did not run
+    why: str  # the command's message, or the reason why it did not run
     cause: SilenceCause = ""
 
 
@@ -144,8 +149,8 @@ class StoreStatus(NamedTuple):
     # (number, name) of each storage pool, if the commands show them
     pools: tuple[tuple[str, str], ...] = ()
     rules: FillRules = FillRules()
-    results: tuple[CheckResult, ...] = ()  # judgements of the vendor's own package (WEKA)
-    max_files: int | None = None  # most files that the file system may have
+    results: tuple[CheckResult, ...] = ()  # results of the vendor's own module (WEKA)
+    max_files: int | None = None  # number of files that the file system may have, at most; None if unknown
     management_holds: bool = False  # whether calls on the mount wait while the management service is away
 
     def of_role(self, role: Role) -> list[Target]:
@@ -158,8 +163,8 @@ class StoreStatus(NamedTuple):
         return self._of_pool() or self.of_role("storage")
 
     def filling(self, said: StoreStatus) -> StoreStatus:
-        """Return the commands' status `said`, completed with this status from /proc: further targets and
-        servers, and states that the commands do not know."""
+        """Return the commands' status `said`, completed from this status, which /proc gave. It adds further
+        targets and servers, and states that the commands do not know."""
         states = {(target.role, target.id): target for target in self.targets}
         targets = []
         for target in said.targets:
@@ -181,7 +186,7 @@ class StoreStatus(NamedTuple):
 
     @property
     def unmatched_pool(self) -> str:
-        """The pattern's pool, if there are targets but none is known to be in this pool; else ""."""
+        """The pattern's pool, if no target is known to be in it, though there are targets; or ""."""
         if self.pattern is None or not self.of_role("storage") or self._of_pool():
             return ""
         return self.pattern.pool_name or self.pattern.pool
@@ -212,13 +217,13 @@ class StoreStatus(NamedTuple):
 # |                               | the secret could not be read    | a single note for all such queries  |
 # | everything                    | no problem                      | ok, with the numbers of targets     |
 
-# Default of `sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients: seconds without the management
-# service after which targets count as offline. 180 if data is mirrored.
+# Default of `sysTargetOfflineTimeoutSecs` in BeeGFS' servers and clients: seconds without the management
+# service after which targets count as offline. With mirrored data it is 180.
 OFFLINE_TIMEOUT = 900
 
 
 def judge(status: StoreStatus) -> list[CheckResult]:
-    """Return a result for each problem, or else a single result for everything."""
+    """Return a result for each problem or, if there is no problem, a single result."""
     results = [*_servers(status), *_targets(status), *status.results]
     if not results:
         results = [_in_order(status)] if status.targets or status.servers else []
@@ -335,8 +340,8 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
 
 def silences(status: StoreStatus) -> Iterator[CheckResult]:
     """Return a note for each query that got no answer. If the management service was not reached, there is
-    only a single warning; if the secret could not be read, a single note. A pool without known targets is a
-    warning."""
+    only a single warning; if the secret could not be read, a single note. Also return a warning for a pool
+    without known targets."""
     management = next((silence for silence in status.silences if silence.cause == "management"), None)
     reported = any(server.role == "management" and server.reachable is False for server in status.servers)
     if management is not None and not reported:
@@ -378,7 +383,7 @@ def _silence(product: str, silence: Silence) -> CheckResult:
     )
 
 
-BUDGET = 40.0  # seconds for all commands of a status
+BUDGET = 40.0  # seconds for all commands of one status together
 
 
 class StatusQueries:
@@ -392,9 +397,9 @@ class StatusQueries:
         self, about: str, argv: Sequence[str], useful: Callable[[str], object] = lambda _: False
     ) -> command.Answer:
         """Run the command, and return its answer. `about` describes the query in messages. The answer counts
-        if the exit status is 0, or if `useful` accepts its output: a single unresponsive target makes the
-        command fail. Otherwise it is kept as a `Silence`. After the management service did not answer, no
-        further command is run, since each would wait for it, 3.2 s on BeeGFS 7.4.7."""
+        if the exit status is 0, or if `useful` accepts the output, since a single unresponsive target makes
+        the command fail. Any other answer is recorded as a `Silence`. Once the management service did not
+        answer, no further command is run, since each would wait for the service (3.2 s on BeeGFS 7.4.7)."""
         away = next((silence for silence in self.silences if silence.cause == "management"), None)
         if away is not None:
             self.silent(about, argv, away.why, away.cause)

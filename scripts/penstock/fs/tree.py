@@ -26,20 +26,22 @@ if TYPE_CHECKING:
     StatAnswer = os.stat_result | OSError
 
 
-# Many calls to a file system, one after another if each takes a microsecond, or in threads if they wait.
+# Makes many calls to a file system: one after another if each takes a microsecond, or in threads if they
+# wait.
 #
 # Threads cost more than a call that returns at once, but are useful if each call waits for a server. `Calls`
 # times the first few calls and uses threads only if these wait.
 
-WAITS = 1e-4  # seconds: calls wait if the fastest of the last LOOKS calls took longer
-LOOKS = 8  # calls that are timed before the decision, and remembered
-THREADS = 32  # threads of a `Calls`; may exceed the CPUs, since most threads wait for a server
-GROUP = 16  # calls that a thread makes at a time
+WAITS = 1e-4  # seconds; calls count as waiting if the fastest of the last LOOKS calls took longer
+LOOKS = 8  # number of calls that are timed before the decision, and whose times are remembered
+# number of threads of a `Calls`; may exceed the number of CPUs, since most threads wait for a server
+THREADS = 32
+GROUP = 16  # number of calls that a thread takes at a time
 
 
 class Calls:
-    """Decides whether calls wait, and owns the threads for them. For use in a single thread; must be closed.
-    Once `waits` is True, it stays True."""
+    """Decides whether calls wait, and owns the threads that make calls that wait. For use in a single thread;
+    must be closed. Once `waits` is True, it stays True."""
 
     def __init__(self) -> None:
         self.waits = False
@@ -53,9 +55,9 @@ class Calls:
             self.waits = True
 
     def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
-        """Apply `do` to all items, some at a time, and return its answers in order. Several threads may call
-        `do` at once, also with no items. Raises the errors of `do`, while other threads continue until
-        `close`, or OSError if no thread can be started."""
+        """Apply `do` to all items, some at a time, and return the answers in the order of the items. Several
+        threads may call `do` at once, perhaps with no items. Raises OSError if no thread can be started, and
+        the errors of `do`; after such an error, other threads continue until `close`."""
         if self.waits:
             groups = [self.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
             return [answer for group in groups for answer in group.result()]
@@ -92,8 +94,8 @@ class Calls:
 
 # A folder's content: its names in order, and the lstat of its files, as columns.
 #
-# Columns are cheaper than many objects to pass between processes, and to process. There are few imports, so
-# that scouts (`readahead_process`) start fast.
+# Columns are cheaper than many objects, both to process and to pass between processes. The module imports
+# little, so that scouts (the processes of `readahead_process`) start fast.
 
 # Kinds of a folder's names. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN: names are
 # missing, since listing the folder ended early.
@@ -129,7 +131,7 @@ class Looked(NamedTuple):
     gid: list[int]
     device: list[int]
     blocks: list[int]  # numbers of allocated blocks of 512 bytes
-    errors: dict[int, int]  # errno of each failed lstat, by index; its columns have zeros
+    errors: dict[int, int]  # {index of a failed lstat: its errno}; the columns have zeros at that index
 
 
 def look(fd: int, names: Sequence[str]) -> list[StatAnswer]:
@@ -203,8 +205,8 @@ def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
                 elif item.is_symlink():
                     add((name, name, LINK))
                 else:
-                    # If the listing shows no kinds, a vanished entry matches none of them. It is kept as a
-                    # file, whose lstat then fails again.
+                    # If the listing shows no kinds, an entry that has vanished matches none of the kinds. It
+                    # is kept as a file, whose lstat will fail again.
                     gone = isinstance(look(fd, [name])[0], FileNotFoundError)
                     add((name, name, FILE if gone else OTHER))
     except OSError as ended:
@@ -216,22 +218,26 @@ def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
 
 # The walk down a folder tree in canonical order.
 #
-# If calls wait for a server (`Calls`), many run at the same time, for groups of files and for folders ahead
-# of the walk. In a large tree, further processes, called scouts, list the next folders (`readahead`). The
-# numbers of folders and names that are listed ahead are bounded.
+# If calls wait for a server (`Calls`), many calls run at the same time, for groups of files and for folders
+# ahead of the walk. In a large tree, further processes, called scouts, list the next folders (`readahead`).
+# The numbers of folders and names that are listed ahead are bounded.
 
 __all__ = ["BELOW", "BROKEN", "FILE", "LINK", "OTHER", "Level", "Siblings", "descend"]
 
-AHEAD = 32  # most subfolders of a folder that are listed ahead
-OPENED = 128  # most folders listed ahead in the whole tree
-NAMES = 200_000  # most names listed ahead in a folder, estimated from the largest folder so far
-NAMES_AT_ONCE = 512  # most names that `Level.runs` yields together
-DEPTH = 64  # levels whose folders are kept open; folders above are opened again when needed
-# names after which scouts are worth their start (a few hundredths of a second); a tenth of it if calls wait
+AHEAD = 32  # number of a folder's subfolders that are listed ahead, at most
+OPENED = 128  # number of folders that are listed ahead in the whole tree, at most
+# number of names that are listed ahead for a folder, at most, estimated from the largest folder so far
+NAMES = 200_000
+NAMES_AT_ONCE = 512  # number of names that `Level.runs` yields together, at most
+# number of a path's lowest levels whose folders are kept open; folders above are opened again when needed
+DEPTH = 64
+# Number of names from which on scouts are worth their start (a few hundredths of a second). If calls wait, a
+# tenth of this number.
 LARGE = 30_000
 
 
-_NOBODY: Row = (0,) * 10  # in place of the lstat of the top folder, which the walk does not report
+# stands in place of the top folder's lstat, since the walk does not report the top folder
+_NOBODY: Row = (0,) * 10
 
 
 class Names(NamedTuple):
@@ -283,7 +289,7 @@ class Loader(Calls):
         self.largest = max(self.largest, names)
 
     def enter(self, parent: int, name: str) -> Names | OSError:
-        """Call `load`, and measure its time."""
+        """Call `load`, and record how long it takes."""
         began = perf_counter()
         loaded = load(parent, name)
         self.saw(perf_counter() - began)
@@ -294,7 +300,7 @@ class Loader(Calls):
         walk that needs only names."""
         large = self.names >= (LARGE // 10 if self.waits else LARGE)
         if self._scouts is None and large and not self.names_only:
-            # Workers get trees from their source, and so never import this module.
+            # imported here, since workers never need it: they get the files from their source
             from penstock.fs.readahead import Scouts
 
             self._scouts = Scouts(self.root, waits=self.waits)
@@ -332,8 +338,8 @@ class Level:
         return self._fd
 
     def runs(self) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yield the remaining names in order, as (kind, names). A folder comes alone. Other neighbours of the
-        same kind come together, up to NAMES_AT_ONCE."""
+        """Yield the remaining names in order, as (kind, names). A folder comes alone. Consecutive names of
+        any other single kind come together, up to NAMES_AT_ONCE."""
         names, kinds, end = self._names, self._kinds, len(self._names)
         while self._at < end:
             start = self._at
@@ -357,7 +363,7 @@ class Level:
             return columns([error] * len(names))
 
     def enter(self, name: str) -> Names | OSError:
-        """Open the folder of the next BELOW name."""
+        """Open the folder `name`, the next BELOW name."""
         self._entered += 1
         # An error while reading ahead concerns other folders, not this folder.
         with contextlib.suppress(OSError):
@@ -387,7 +393,7 @@ class Level:
             loader.opened += 1
 
     def _next(self) -> Names | OSError | None:
-        """Take the first folder that was listed ahead. Returns None if its scout is gone."""
+        """Take the first of the folders that were listed ahead. Returns None if its scout is gone."""
         self._loader.opened -= 1
         loaded = self._ahead.popleft().result()
         return loaded if loaded is None or isinstance(loaded, (Names, OSError)) else _names_read(loaded)
@@ -422,13 +428,15 @@ def _names_read(answer: tuple[Any, ...]) -> Names | OSError:
 
 
 class Siblings(NamedTuple):
-    """Names of the same kind that follow each other in a folder."""
+    """Consecutive names of one kind in a folder."""
 
     kind: int
-    level: Level  # their folder, with its `prefix` ("" or ending in a slash)
+    level: Level  # the names' folder; its `prefix` is "" or ends in a slash
     names: Sequence[str]  # a BELOW folder is entered next, unless it could not be opened; empty for BROKEN
-    row: Row | None = None  # lstat of a BELOW folder, unless it could not be opened
-    error: OSError | None = None  # why a BELOW folder could not be opened, or a BROKEN listing ended early
+    # lstat of a BELOW folder; None for any other kind, or if the folder could not be opened
+    row: Row | None = None
+    # why a BELOW folder could not be opened, or why a BROKEN listing ended early
+    error: OSError | None = None
 
 
 def descend(root: int, *, names_only: bool = False) -> Generator[Siblings]:
@@ -459,7 +467,8 @@ def descend(root: int, *, names_only: bool = False) -> Generator[Siblings]:
                         continue
                     levels.append(Level(loader, loaded, f"{level.prefix}{names[0]}/"))
                     if len(levels) > DEPTH:
-                        # Never the top folder, since paths of the others are opened again below it.
+                        # The top folder's descriptor is never closed here, since all other folders are opened
+                        # again by their paths below it.
                         levels[-DEPTH].rest()
                     yield Siblings(BELOW, level, names, loaded.row)
                     break

@@ -1,9 +1,9 @@
 """Reads facts of folders whose file system may hang, each folder in a process of its own, with a deadline.
 
 If the server of a network mount is away, a call on the mount does not return. NFS tries for ever by default,
-BeeGFS for ten minutes (connCommRetrySecs). No signal ends such a call, and no thread in it can be ended. So
-another process makes the call, and is left behind if it does not end. Folders on local disks are read
-directly, at a hundredth of the cost.
+BeeGFS for ten minutes (connCommRetrySecs). No signal ends such a call, and a thread that waits in it cannot
+be ended. So another process makes the call, and is left behind if it does not end. Folders on local disks are
+read directly, at a hundredth of the cost.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
     from penstock.host.proc import Mount
 
-ANSWER_WITHIN = 10.0  # seconds in which a file system must answer; a loaded one needs a hundredth of it
-KILLED_WITHIN = 0.5  # seconds in which a killed process should end, if its call can end at all
+# seconds within which a file system must answer; even a loaded file system needs only a hundredth of it
+ANSWER_WITHIN = 10.0
+KILLED_WITHIN = 0.5  # seconds within which a killed process should end, if its call can end at all
 TAKEN_WITHIN = 0.2  # seconds for reading an available answer if earlier folders have used up all time
-# processes that even SIGKILL did not end; kept here, since nobody waits for them
+# processes that even SIGKILL did not end; kept in this list, since nobody waits for them
 _left_behind: list[subprocess.Popen[bytes]] = []
 
 
@@ -41,7 +42,7 @@ class SilentFolder(NamedTuple):
     seconds: float  # time spent waiting for the answer
 
     def error(self, what: str, kind: type[PreflightError] = PreflightError) -> PreflightError:
-        """Make the error; `what` is the folder's readable name."""
+        """Make the error for this folder. `what` is the folder's readable name."""
         mount = " ".join(filter(None, (self.mount.type, self.mount.device, self.mount.point)))
         return kind(
             f"the file system of {what} does not answer",
@@ -95,8 +96,8 @@ def _started(path: Path) -> subprocess.Popen[bytes]:
 
 
 def _answer(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-    """Return the process's output, or None if it did not end in time. It is then killed. If it still does not
-    end, it is left behind, and the kernel ends it when its call returns."""
+    """Return the process's output. If it does not end in time, kill it and return None. If it does not end
+    even then, it is left behind, and the kernel ends it when its call returns."""
     try:
         with waits.interruptible():
             return process.communicate(timeout=max(TAKEN_WITHIN, deadline - time.monotonic()))[0]

@@ -1,9 +1,9 @@
-"""Queries WEKA's only command, `weka`, about the cluster, the files that are only in the object store, and
-the cores that WEKA's client uses here. Also has command lines, and parsers of the output.
+"""Queries WEKA's only command, `weka`, about the cluster, files whose data is only in the object store, and
+the cores of WEKA's client here. Also has command lines, and parsers of the output.
 
-This is written from WEKA's documentation (4.4), WEKA's own CSI driver (`weka/csi-wekafs`, `apiclient`) and
-outputs of sites. Nothing here was run on a live WEKA. No setting is changed, since only the organization's
-administrator may set quotas.
+This module is written from WEKA's documentation (4.4), WEKA's own CSI driver (`weka/csi-wekafs`, `apiclient`)
+and outputs of sites. Nothing here was run on a live WEKA. No setting is changed, since only the
+organization's administrator may set quotas.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 PRODUCT = "WEKA"
 WEKA = "weka"
-UNLIMITED = 1 << 62  # from this value on, a limit means no limit; the CSI driver sets 2^64 - 4096 for that
+# limits of this value or more mean no limit; for no limit, the CSI driver sets 2^64 - 4096
+UNLIMITED = 1 << 62
 
 
 def show_status() -> list[str]:
@@ -62,7 +63,7 @@ def list_quotas(file_system: str) -> list[str]:
 
 
 class ActiveCount(NamedTuple):
-    """How many things of a kind are active."""
+    """How many things of a kind (drives or servers) are active."""
 
     noun: str
     active: int
@@ -76,8 +77,8 @@ class WekaCluster(NamedTuple):
     io_status: str = ""
     active_counts: tuple[ActiveCount, ...] = ()
     unavailable_percent: float | None = None
-    rebuilding: bool = False  # some data has lost a part of its redundancy
-    fill: str = ""  # how full the drives are, in WEKA's words, such as `Normal`
+    rebuilding: bool = False  # whether some data has lost a part of its redundancy
+    fill: str = ""  # fill level of the drives, in WEKA's words, such as `Normal`
     licence: str = ""  # the mode of the licence: `Classic`, `PAYG`, `Unlicensed`
     may_start: bool | None = None  # whether the licence allows I/O to be started
 
@@ -92,7 +93,7 @@ class FileSystem(NamedTuple):
 
 
 def read_status(out: str) -> WekaCluster | None:
-    """Parse the status. Returns None if the text is not a JSON object with a status."""
+    """Parse the output of `weka status`. Returns None if it is not a JSON object with a status."""
     try:
         status = json.loads(out)
     except ValueError:
@@ -128,7 +129,7 @@ def read_status(out: str) -> WekaCluster | None:
 
 
 def read_file_systems(out: str) -> list[FileSystem]:
-    """Parse the file systems that this account may see."""
+    """Parse the output of `weka fs`, which lists the file systems that this account may see."""
     return [
         FileSystem(
             name=str(row["name"]),
@@ -225,7 +226,8 @@ def _limit(row: Mapping[str, Any], name: str) -> int | None:
 
 
 def judge_cluster(cluster: WekaCluster | None, file_system: FileSystem | None) -> list[CheckResult]:
-    """Return the problems, with a result on active parts if all are notes. Returns [] if both are unknown."""
+    """Return a result for each problem. If none of them is graver than a note, also return a result on the
+    active parts. Returns [] if cluster and file system are unknown."""
     results = [*_file_system(file_system)]
     if cluster is not None:
         troubles = list(_cluster(cluster))
@@ -288,7 +290,8 @@ class Tools(NamedTuple):
     """Queries with `weka` for the file system of a mount."""
 
     mount: Mount
-    file_system: str  # its name, which follows the server's in the mount's device (`10.0.0.1/default`)
+    # the file system's name, which follows the server's name in the mount's device (`10.0.0.1/default`)
+    file_system: str
     product: str = PRODUCT
 
     @staticmethod
@@ -305,7 +308,8 @@ class Tools(NamedTuple):
         listed = read_file_systems(_json(asking, "file systems", list_file_systems(), has_rows))
         mine = next((entry for entry in listed if entry.name == self.file_system), None)
         out = _json(asking, "quotas", list_quotas(self.file_system), has_rows)
-        # In a bind mount, the path below the mount point differs from the path that quotas show.
+        # In a bind mount, a path below the mount point differs from the path in the file system, which quotas
+        # show.
         inside = self.mount.inside(os.path.realpath(folder))
         quotas = [] if inside is None else read_quotas(out, self.file_system, inside)
         return StoreStatus(
@@ -327,7 +331,7 @@ def find_tools(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | 
 
 
 def _json(asking: StatusQueries, about: str, argv: Sequence[str], useful: Callable[[str], object]) -> str:
-    """Return the command's output, or "" if that is not `useful`."""
+    """Return the command's output, or "" if `useful` does not accept it."""
     answer = asking.ask(about, argv)
     if not answer.ok:
         return ""
@@ -337,7 +341,7 @@ def _json(asking: StatusQueries, about: str, argv: Sequence[str], useful: Callab
     return ""
 
 
-# How much of a file is on the SSDs, and how much only in the object store (`weka fs tier location`).
+# How many bytes of a file are on the SSDs, and how many only in the object store (`weka fs tier location`).
 #
 # A read of a tiered file fetches it to the SSDs. The command's table has the columns `PATH`, `FILE TYPE`,
 # `FILE SIZE`, `CAPACITY IN SSD (WRITE-CACHE)`, `CAPACITY IN SSD (READ-CACHE)`, `CAPACITY IN OBJECT STORAGE`
@@ -363,7 +367,7 @@ def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa
 
 
 def read_location(out: str, paths: Sequence[str]) -> dict[str, DataState]:
-    """Parse the states of files, by path. Rows that are no JSON objects, or lack a size, are skipped."""
+    """Parse the states of files, by path. Rows that are no JSON objects, or state no size, are skipped."""
     try:
         rows = json.loads(out)
     except ValueError:
@@ -398,7 +402,7 @@ def state_of(size: int, written: int, cached: int, stored: int) -> DataState:
     """Return the state of a file, from its size and its bytes in the SSDs' two caches (`written`, `cached`)
     and in the object store (`stored`).
 
-    | bytes on SSDs, in both caches | bytes in the object store | state                               |
+    | bytes in the two caches       | bytes in the object store | state                               |
     |-------------------------------|---------------------------|-------------------------------------|
     | the file's size, or more      | any                       | local                               |
     | fewer                         | none                      | local, since holes take no room     |
@@ -413,7 +417,7 @@ def state_of(size: int, written: int, cached: int, stored: int) -> DataState:
 
 # Which cores WEKA's client uses on this machine, as any account can find out.
 #
-# For each container, the first source with an answer counts:
+# For each container (a set of WEKA processes), the first source that gives an answer counts:
 #
 # | source                            | accounts that may read it | answer                                   |
 # |-----------------------------------|---------------------------|------------------------------------------|
@@ -423,21 +427,22 @@ def state_of(size: int, written: int, cached: int, stored: int) -> DataState:
 # | cpusets of WEKA's control groups  | all                       | CPUs of all containers together          |
 #
 # All CPU numbers are the kernel's. The last two sources show where WEKA may run, which can be more cores than
-# it uses. Nothing of this was run on WEKA. The keys of the command's JSON (`nodes`, by number, with
-# `core_id`, `dedicate_core` and `roles`; `net_devices`) come from WEKA's operator (weka_runtime.py,
-# resourcedoc.go). The paths of cpusets come from docs.weka.io.
+# it uses. None of this was run on WEKA. The keys of the command's JSON (`nodes`, by number, with `core_id`,
+# `dedicate_core` and `roles`; `net_devices`) come from WEKA's operator (weka_runtime.py, resourcedoc.go). The
+# paths of cpusets come from docs.weka.io.
 
 TYPE = "wekafs"
 SETTING = "isolate_cpusets"
-# files with isolate_cpusets, according to Lenovo's brief on WEKA and to WEKA's own documentation
+# files that contain isolate_cpusets, one according to Lenovo's brief on WEKA, one to WEKA's documentation
 FILES = ("etc/wekaio/weka.conf", "etc/wekaio/service.conf")
-# paths below /sys, under cgroup v1 and v2; `name` begins with `weka`
+# patterns of the cpusets' paths below /sys, for cgroup v1 and v2
 CPUSETS = (
     "fs/cgroup/cpuset/{name}/cpuset.effective_cpus",
     "fs/cgroup/cpuset/{name}/cpuset.cpus",
     "fs/cgroup/{name}/cpuset.cpus.effective",
 )
-BUDGET = 6.0  # seconds for all commands; the probe's job has a minute for everything
+# seconds for all commands together; the probe's job, which runs them, has a minute for everything
+BUDGET = 6.0
 
 
 def weka_mounts(proc: Root = PROC) -> list[WekaMount]:
@@ -448,14 +453,14 @@ def weka_mounts(proc: Root = PROC) -> list[WekaMount]:
 def held_cores(
     proc: Root = PROC, sys: Root = SYS, ask: Callable[[Sequence[str]], Answer] | None = None
 ) -> list[HeldCores]:
-    """Find the cores that each container holds. Returns [] if WEKA is absent, or nothing is known. `ask` runs
-    a command. Never raises."""
+    """Find the cores that each container uses or may use. Returns [] if WEKA is absent, or nothing is known.
+    `ask` runs a command. Never raises."""
     mounted, running = weka_mounts(proc), cores_of_containers(proc)
     if not mounted and not running:
         return _cpusets(sys)
     budget = command.TimeBudget(BUDGET)
     asked = ask or (lambda argv: command.run(argv, budget))
-    # A container's first mount made the container; further mounts may omit its cores.
+    # A container is made by its first mount; the options of further mounts may omit its cores.
     by_name = {entry.container: entry for entry in sorted(mounted, key=lambda entry: entry.cores is not None)}
     names = sorted({*by_name, *running} - {""}) or [""]
     holders = []
@@ -472,7 +477,7 @@ def held_cores(
 
 
 def resources(container: str) -> list[str]:
-    """Return the command that prints a container's resources; "" means the only container."""
+    """Return the command that prints a container's resources. `container` may be "" if there is only one."""
     return [WEKA, "local", "resources", *(["-C", container] if container else []), "-J"]
 
 
@@ -491,7 +496,7 @@ def read_resources(out: str, container: str = "") -> HeldCores | None:
         if not isinstance(process, dict) or "MANAGEMENT" in (process.get("roles") or ()):
             continue
         core = process.get("core_id")
-        # 65535 and similar numbers mean that the core is chosen at the start.
+        # 65535 and similar numbers mean that the core is chosen when the container starts.
         if isinstance(core, int) and not isinstance(core, bool) and 0 <= core < 0xFFFF:
             cores.add(core)
     if not cores:

@@ -1,5 +1,5 @@
-"""WEKA: parses and judges the mount options of wekafs, and finds the cores that WEKA's containers keep, from
-the kernel's data on their processes. For `fs.mount_checks`.
+"""WEKA: parses and judges the mount options of wekafs. Finds the cores that WEKA's containers (sets of WEKA
+processes) occupy, from the kernel's data on these processes. For `fs.mount_checks`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from penstock.host.proc import Mount
 
 
-# Which cores WEKA's containers keep, from /proc, which any account may read unless `hidepid` is set.
+# Which cores WEKA's containers occupy, according to /proc, which any account may read unless `hidepid` is
+# set.
 #
 # The command line of a container's process is `/weka/wekanode --slot N --container-name NAME`. Slot 0 is the
 # managing process, which runs anywhere. The other processes do the I/O, with threads pinned to the
@@ -33,9 +34,9 @@ PROGRAM = "wekanode"
 
 
 def cores_of_containers(proc: str | os.PathLike[str] = PROC) -> dict[str, str]:
-    """Return the CPUs that I/O processes may use, as lists in the kernel's form (`3-4,19`), by their
-    container's name ("" if it has none). A thread with the same CPUs as this host's first process is not
-    pinned, and is skipped. Returns {} if nothing can be read."""
+    """Return {container's name: CPUs that its I/O processes may use}, with lists in the kernel's form
+    (`3-4,19`). A container without a name has "". A thread with the same CPUs as this host's first process is
+    not pinned, and is skipped. Returns {} if nothing can be read."""
     anywhere = _allowed(f"{proc}/1/status")
     cpus: dict[str, set[int]] = {}
     for process in _numbers(str(proc)):
@@ -90,7 +91,7 @@ def _allowed(path: str) -> set[int]:
 # docs.weka.io 4.4, mounting filesystems.
 
 # Each cache mode (a mount has exactly one), with the method by which a read avoids this node's cache. No
-# present manual tells what `coherent` caches on a node, so it needs O_DIRECT.
+# present manual says what `coherent` caches on a node, so with that mode reads need O_DIRECT.
 METHODS: dict[str, Method] = {
     "forcedirect": "any",
     "readcache": "dropped",
@@ -103,15 +104,17 @@ _MASKS = ("file_create_mask", "directory_create_mask", "force_file_mode", "force
 class WekaMount(NamedTuple):
     point: str
     filesystem: str  # the file system's name in the cluster
-    backends: str = ""  # the part of the device before that name; "" if there is none
-    modes: tuple[str, ...] = ()  # the cache modes among the options
+    backends: str = ""  # the part of the mount's device before the file system's name; "" if there is none
+    modes: tuple[str, ...] = ()  # the cache modes among the mount's options
     sync_on_close: bool = False
     acl: bool = False
     obs_direct: bool = False
     # the options that change the modes of new files and folders, with their values
     masks: tuple[tuple[str, str], ...] = ()
-    cores: tuple[int, ...] | None = None  # the node's cores that the client keeps (`core=`), if given
-    core_count: int | None = None  # number of cores that the client keeps (`num_cores=`, or from `core=`)
+    # the node's cores that the client occupies (`core=`); None if not given
+    cores: tuple[int, ...] | None = None
+    # number of cores that the client occupies (`num_cores=`, or counted from `core=`); None if not given
+    core_count: int | None = None
     net: tuple[str, ...] = ()
     container: str = ""
 
@@ -178,12 +181,12 @@ def judge(
     source: bool = False,
     cores: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[CheckResult]:
-    """Judge the mount. `others` are the further WEKA mounts of this node. `cores` are those that its
-    containers' processes may use (`cores_of_containers`).
+    """Judge the mount. `others` are the further WEKA mounts of this node. `cores` are the cores that the
+    node's WEKA containers may use (`cores_of_containers`).
 
     | finding                                         | verdict                                           |
     |-------------------------------------------------|---------------------------------------------------|
-    | exactly one cache mode; none, or several        | ok; note                                          |
+    | exactly one cache mode, or any other number     | ok, or note                                       |
     | writecache, as a target                         | note: errors come with fsync; syncfs is unproven  |
     | writecache with sync_on_close                   | ok                                                |
     | another mount of the same file system           | warning: the mounts are not coherent              |
@@ -251,7 +254,7 @@ def _judge_cores(
     about: str, mounts: Sequence[WekaMount], running: Mapping[str, str]
 ) -> Iterable[CheckResult]:
     named = {entry.container for entry in mounts if entry.container}
-    # the cores of a single container, if no mount's options contain its name
+    # cores of the only container, if no mount's options contain a container's name; "" in any other case
     alone = next(iter(running.values())) if len(running) == 1 and not named else ""
     beside = {name: cores for name, cores in running.items() if name not in named} if not alone else {}
     several = len({entry.container for entry in mounts}) + len(beside) > 1

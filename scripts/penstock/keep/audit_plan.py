@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 # Remakes the text manifests of a release from `manifest.parquet`.
 #
-# The Parquet file has all their content, so the seal's digest proves each remade file.
+# The Parquet file has all the content of the text manifests, and the seal's digests prove each remade file.
 
-ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}  # the checksum algorithm of each text manifest
+ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}  # {text manifest: its checksum algorithm}
 
 
 def remake_manifests(layout: DatasetLayout, release: str, seal: Seal) -> list[str]:
@@ -75,7 +75,7 @@ def _write_manifest(folder: Path, algorithm: str, path: Path) -> None:
         file.close()
 
 
-# The cost of opening one more cold file, in bytes that could be read in that time. A node that reads 1 to 2
+# The cost of opening one more cold file: the bytes that could be read in that time. A node that reads 1 to 2
 # GB/s opens and reads some thousand files per second.
 READ_COST = 256 << 10
 
@@ -104,7 +104,7 @@ def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
 
 
 def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> list[str]:
-    """Say why the manifest or the seal is not as published; empty if both are.
+    """Return the reasons why manifest or seal are not as published; empty if both are.
 
     | check                          | compared with                                    |
     |--------------------------------|--------------------------------------------------|
@@ -161,10 +161,10 @@ def _is_stored(path: Path, sealed: SealedManifest) -> bool:
 
 
 _COLUMNS = ("path", "size", "digest", "parts")
-# columns that show whether a file was read back soon after writing
+# columns of the manifest that show whether a file was read back soon after it was written
 _READING = ("size", "ctime_ns", "read_at", "shared")
-# If fewer than one row in FEW is chosen, only the values of chosen rows become Python objects, else whole
-# columns do.
+# If fewer than one row in FEW is chosen, only the values of chosen rows become Python objects; if more are
+# chosen, whole columns do.
 FEW = 8
 
 

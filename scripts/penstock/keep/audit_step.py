@@ -1,8 +1,8 @@
 """The step audit: compares a published release with its manifest, whole or by sample or slice. It can be
 resumed.
 
-Elements read the bytes, as processes here or as SLURM jobs. This process submits and watches them, compares
-the tree, and writes the audit's state (`audit_store`). For the dataset's owner it also writes a line of
+Elements (processes here, or SLURM jobs) read the bytes. This process submits and watches them, compares the
+tree, and writes the audit's state (`audit_store`). For the dataset's owner it also writes a line of
 `audits.jsonl`, and the verdict, which opens or closes the gate. On a full target it uses files of the
 dataset's reserve.
 
@@ -62,11 +62,11 @@ if TYPE_CHECKING:
 
 
 STEP = "audit"
-SHOWN = 1000  # most findings in the result itself; `findings.jsonl` has all findings
+SHOWN = 1000  # number of findings in the result, at most; `findings.jsonl` has all findings
 
 
-NAMED = 10  # most skipped files of each kind that the result names
-# Most files with another modification time, and most bytes of them, that are read beside a sample.
+NAMED = 10  # number of skipped files of each kind that the result names, at most
+# Limits for files with another modification time that are read beside a sample: number of files, and bytes.
 TOUCHED_FILES, TOUCHED_BYTES = 10_000, 16 << 30
 # files beside `data` that describe the release
 CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
@@ -78,10 +78,12 @@ class AuditRequest:
 
     release: str | None = None  # the release's name; None: the release that `current` names
     choice: AuditSelection = WHOLE
-    rotate: int = 0  # number of slices; above 0, the audit reads the next slice, and `choice` is ignored
+    # number of slices into which the release is divided; if above 0, the audit reads the next slice, and
+    # `choice` is ignored
+    rotate: int = 0
     limit: int | None = None  # bytes per second that all elements together may read; None: no limit
-    # Whether to read files whose modification time differs from verify's, too. Such an audit is not
-    # continued, since files that it compared before may have changed meanwhile.
+    # Whether to read also files whose modification time differs from the time that verify recorded. Such an
+    # audit is not continued, since files that it compared before may have changed meanwhile.
     times: bool = False
 
 
@@ -158,7 +160,8 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
 
 
 def _soon(layout: DatasetLayout, release: str, seal: Seal) -> float:
-    """Return the share of a release's files that were read back soon after writing; 0 after a whole audit."""
+    """Return the fraction of a release's files that were read back soon after writing; 0 if a whole audit has
+    followed."""
     delay, readings = seal.evidence.read_after, audit_store.of(layout, release)
     if delay is None or not seal.files or (readings is not None and readings.whole):
         return 0.0
@@ -181,7 +184,8 @@ def _control_files_are_here(context: Context, layout: DatasetLayout, release: st
 
 @contextmanager
 def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
-    """Yield an object that reports where the data of files below `folder` is; None if it is always here."""
+    """Yield an object that reports where the data of files below `folder` is; None if data never leaves this
+    file system."""
     states = data_states(folder, context.config.target.filesystem)
     try:
         yield states
@@ -201,8 +205,8 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
 
 
 def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
-    """Return the lock of audits and repairs, of which one runs at a time for each dataset. It differs from
-    the dataset's lock, since an audit changes no file that a run changes."""
+    """Return the lock by which only one audit or repair of a dataset runs at a time. It is not the dataset's
+    lock, since an audit changes no file that a run changes."""
     return lock_of(context, layout, release, command, "audit.lock")
 
 
@@ -268,8 +272,9 @@ def _not_too_many(layout: DatasetLayout, release: str, touched: Touched) -> None
 
 
 def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield the elements' findings, except for files whose shape is wrong, too. Such files have wrong bytes,
-    and already a finding. Both inputs are in the manifest's order, so neither is kept in memory."""
+    """Yield the elements' findings, except for files whose shape is wrong, too. Files of a wrong shape have
+    wrong bytes, and a finding already. Both sequences are in the manifest's order, so neither is kept in
+    memory."""
     files = (os.fsencode(finding.path) for finding in shaped if finding.kind in OF_A_FILE)
     said = next(files, None)
     for finding in read:
@@ -312,7 +317,7 @@ def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
 
 
 class _Aside:
-    """A thread that works beside the elements. Leaving the block stops the thread and waits for it."""
+    """A thread that works beside the elements. Leaving the `with` block stops the thread and waits for it."""
 
     def __init__(self, work: Callable[[Callable[[], None]], None], stop: Callable[[], None]) -> None:
         self._left = threading.Event()
@@ -489,7 +494,8 @@ def _amounts(skipped: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
 
 def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool) -> None:
     """If the dataset's owner audits, write the verdict and append to the history of audits. If the audit
-    stops before it writes its result, continuing it calls this again, and the history has its line twice."""
+    stops before it writes its result, the continued audit calls this again, and the history gets its line
+    twice."""
     if not result["owner"]:
         return
     last = LastAudit(
@@ -525,8 +531,8 @@ def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared:
 
 def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
     """Overrule a release's findings on its owner's word, so that the gate no longer counts them. The result's
-    `counts` are the findings overruled, by kind. Without findings, nothing is written. Raises PreflightError
-    for another account, ConfigError for an unknown release, FailedError, LockedError."""
+    `counts` are the numbers of overruled findings by kind. Without findings, nothing is written. Raises
+    PreflightError for another account, ConfigError for an unknown release, FailedError, LockedError."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)

@@ -57,12 +57,13 @@ class PublishedPermissions:
         compared, and ACLs are not."""
         self._published, self._owner, self._mapped = published, owner, mapped
         self._rules = sealed_rules(published)
-        self.by_path = self._rules.by_path  # whether some path has its own mode
+        self.by_path = self._rules.by_path  # whether any path has a mode of its own
         self.has_acl = self._rules.has_acl and not mapped  # whether there are ACLs to compare
         self.acl = ", ".join(published.acl)
 
     def deviates(self, kind: str, path: str, mode: int, uid: int, gid: int) -> str:
-        """Describe how a `file` or `dir` deviates, except in its ACL; "" if it does not."""
+        """Describe how a `file` or `dir` deviates from the published permissions, except in its ACL; "" if it
+        does not."""
         why = []
         published, wanted = self._published, self._wanted(kind, path)
         if mode != wanted.mode:
@@ -121,7 +122,7 @@ def _numbered(number: int, name: str) -> str:
 # pass over the manifest and a pass over the tree run side by side, so memory grows only with the findings.
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILES_AT_ONCE = 64  # files of one folder whose ACLs a thread reads in one call
+_FILES_AT_ONCE = 64  # number of files in one folder whose ACLs a thread reads in one call
 
 
 def tree_findings(
@@ -194,7 +195,8 @@ class _ReleaseWalk:
         self._reported: set[str] = set()
         self._unreadable: list[Finding] = []  # folders that the walk could not read, not yielded yet
         self._empty_folders = Kept(())
-        self._acls: dict[str, str] = {}  # path of a file in the current manifest batch: how its ACL deviates
+        # {path of a file in the current manifest batch: how the file's ACL deviates}
+        self._acls: dict[str, str] = {}
         self._calls = Calls()
 
     def close(self) -> None:

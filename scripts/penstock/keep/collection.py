@@ -54,7 +54,8 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
     """Count the bytes and inodes that removing all these folders together frees. Missing folders count 0. It
     calls `check` now and then, which may raise. Raises `errno_map.storage_error` if a folder cannot be
     opened."""
-    from penstock.dataset.disk_use import Use  # it loads Arrow, which only a removal needs
+    # imported here, since it loads Arrow, which only a removal needs
+    from penstock.dataset.disk_use import Use
 
     with Use(projects=True) as use:
         area = use.area()
@@ -62,7 +63,7 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
             try:
                 fd = os.open(folder, OPEN_FOLDER)
             except FileNotFoundError:
-                continue  # another removal was faster
+                continue  # another process has removed it meanwhile
             except OSError as error:
                 raise storage_error(error, "what a removal frees cannot be counted", str(folder)) from None
             use.add_tree(area, fd, lambda _: check())
@@ -93,7 +94,7 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
 # | the dataset's lock | finish interrupted removals; snapshot and decision again (a release is removed    |
 # |                    | if both agree); mark; wait (`settling`); check pins and `current` again; rename,  |
 # |                    | also the stagings to remove                                                       |
-# | `gc.lock`          | remove the files, within the pace of removals (`shares`)                          |
+# | `gc.lock`          | remove the files, within the pace of removals (`jobs.shares`)                     |
 
 GC_LOCK = "gc.lock"  # name of the lock for removing the files of renamed folders
 
@@ -102,9 +103,9 @@ class StagingDecision(NamedTuple):
     """The decision about the staging of a run that did not end."""
 
     path: Path
-    state: Path | None  # the state of the staging's run; None: unknown run
+    state: Path | None  # state folder of the staging's run; None if the run is unknown
     words: str
-    stays: str  # why gc keeps the staging; "": gc removes it
+    stays: str  # why gc keeps the staging; "" if gc removes it
 
 
 class Plan(NamedTuple):
@@ -113,7 +114,7 @@ class Plan(NamedTuple):
     decisions: Sequence[ReleaseDecision]
     stagings: Sequence[StagingDecision]
     left: Sequence[Path]  # leftovers of an interrupted removal
-    ended: Sequence[str]  # pins that no longer stand, in words
+    ended: Sequence[str]  # descriptions of pins that no longer count
     freed: Frees
     folders: Sequence[Path]  # all releases, stagings and leftovers to remove
 
@@ -127,7 +128,7 @@ class RemovalOutcome(NamedTuple):
 
     decisions: Sequence[ReleaseDecision]  # the decisions made under the lock
     cleared: int  # number of folders whose files are all removed
-    waits: str  # why files are left; "": no files are left
+    waits: str  # why some files are not removed yet; "" if all are removed
 
 
 def plan(
@@ -166,9 +167,9 @@ def carry_out(
     unpinned: Collection[str] = (),
 ) -> RemovalOutcome:
     """Carry out the plan as far as it is still valid. Raises LockedError while a run holds the dataset. If
-    its writes lack space, it first removes files of renamed folders, then uses the dataset's reserve, and
-    starts again. A rename that could not be noted keeps its mark. From that mark `removals.settle_removals`
-    later writes the history's line."""
+    there is no space for what it writes, it first removes files of renamed folders, then uses the dataset's
+    reserve, and starts again. If a rename could not be noted in the history, its mark stays; from the mark,
+    `removals.settle_removals` writes the history's line later."""
     gone: dict[str, ReleaseDecision] = {}
     waiting = list(unpinned)
     cleared = 0
@@ -234,7 +235,7 @@ def _named_away(
 
 
 def _pin_named(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
-    """Return the pin of that name. Raises PreflightError if it does not exist."""
+    """Return the pin with this name. Raises PreflightError if it does not exist."""
     same = [pin_name for pin_name in pins.names(layout, name) if pin_name == name]
     pin = next(iter(pins.read(layout, same)), None)
     if pin is None:
@@ -313,7 +314,8 @@ def _removed(
 
 
 def settling(context: Context) -> float:
-    """Return the seconds to wait between mark and last check: twice the time T of `dataset.pins`."""
+    """Return the seconds to wait between marking a release and the last check for pins: twice the time T of
+    `dataset.pins`."""
     from penstock.fs.capabilities import facts
     from penstock.fs.kinds import rules_of
     from penstock.fs.mount_checks import directory_seconds
@@ -332,7 +334,8 @@ def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str
         return 0, ""
     try:
         with contextlib.ExitStack() as held:
-            # If space for the lock is lacking, files are removed without it: two removals at once do no harm.
+            # If there is no space for the lock, files are removed without it, since two removals at once do
+            # no harm.
             with contextlib.suppress(NoSpaceError):
                 held.enter_context(lock_of(context, layout, "", step, GC_LOCK))
             held.enter_context(removing(context, layout))
@@ -413,7 +416,7 @@ def _alive(context: Context, layout: DatasetLayout, key: str) -> str:
 # Limit: a process that is frozen right before the rename still renames when it wakes, even if its lock was
 # taken over. Only `removals` prevents that.
 
-WHY = "all of the dataset is removed"  # the reason in each release's mark
+WHY = "all of the dataset is removed"  # the reason that each release's mark states
 
 
 def take_name(
@@ -423,8 +426,8 @@ def take_name(
     step: str,
     unpinned: Collection[str] = (),
 ) -> list[ReleaseDecision]:
-    """Rename the dataset away, unless a release is held; the decisions name the holders. Raises as `_refuse`,
-    and the errors of `errno_map.storage_error`."""
+    """Rename the dataset away, unless a release is held; the decisions name the holders. Raises the errors of
+    `_refuse`, and those of `errno_map.storage_error`."""
     with holding(context, layout.dataset, "", step):
         removals.settle_interrupted(context, layout)
         _refuse(context, layout)
@@ -457,8 +460,8 @@ def left(layout: DatasetLayout) -> list[Path]:
             with contextlib.suppress(FileNotFoundError):
                 folders += [root / entry for entry in sorted(os.listdir(root)) if name.fullmatch(entry)]
     if folders and layout.state_root is not None and not os.path.lexists(layout.folder):
-        # The state comes first: the renamed dataset proves that the state belongs to no dataset, so it goes
-        # last.
+        # The state comes first. The renamed dataset goes last, since it proves that the state belongs to no
+        # dataset.
         folders[:0] = [layout.state.parent] if layout.state.is_dir() else []
     return folders
 
@@ -474,7 +477,7 @@ def clear(context: Context, layout: DatasetLayout) -> int:
 
 
 def _refuse(context: Context, layout: DatasetLayout) -> None:
-    """Raise PreflightError if a command is working on the dataset, or it has files of others."""
+    """Raise PreflightError if a command is working on the dataset, or it contains files of others."""
     claim = run_claims.highest(layout)
     ways = [dataset_state.of_claim(context, layout, claim)] if claim else []
     ways += [f"array {array.array} has not ended" for array in live_arrays(context, layout.dataset)]

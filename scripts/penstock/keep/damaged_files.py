@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
-NAMED = 1000  # most paths named in a line of the history
+NAMED = 1000  # number of paths that a line of the history names, at most
 
 
 def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
-    """Make a mender, which replaces files and gives them the published modes, group and owner. It opens the
-    release's `data`, and remakes it if missing. Raises FailedError if this mount cannot restore the ACL."""
+    """Make a mender, which replaces files and gives them the published modes, group and owner. The mender
+    opens the release's `data`, and makes it again if it is missing. Raises FailedError if this mount cannot
+    restore the ACL."""
     published = seal.permissions
     data = layout.release(release) / DATA
     uid, gid = numbers_here(
@@ -99,11 +100,11 @@ class HardLinkedDamage:
     context: Context
     layout: DatasetLayout
     release: str  # the release under repair
-    spared: Mapping[str, str]  # other release: why it is not changed
-    # path in the release under repair: its other names
+    spared: Mapping[str, str]  # {name of another release: why that release is not changed}
+    # {path in the release under repair: the file's other names}
     names: dict[str, list[Name]] = field(default_factory=dict)
-    mended: dict[str, set[str]] = field(default_factory=dict)  # other release: its repaired paths
-    # other release: its paths that are still damaged, and why
+    mended: dict[str, set[str]] = field(default_factory=dict)  # {name of another release: its repaired paths}
+    # {name of another release: its paths that are still damaged, with the reason}
     failed: dict[str, dict[str, str]] = field(default_factory=dict)
     _menders: dict[str, Mender] = field(default_factory=dict)
     _why: dict[str, str] = field(default_factory=dict)

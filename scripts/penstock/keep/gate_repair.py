@@ -50,24 +50,25 @@ if TYPE_CHECKING:
 
 
 STEP = "gate"
-# Average limits of the sample if no fraction is given: reading it takes some seconds.
+# Limits of the sample, on average, if no fraction is given. Reading such a sample takes some seconds.
 READ_FILES, READ_BYTES = 1000, 4 << 30
-# Most bytes that are repaired on this machine if no backend is named, since an array would wait in a queue.
+# Bytes that are repaired on this machine, at most, if no backend is named, since an array would wait in a
+# queue.
 REPAIRED_HERE = 64 << 30
 PATIENCE = 600.0  # default seconds to wait for another check or repair of the dataset
 AGAIN = 2.0
 NAMED = 3
-SEEN = 10_000  # findings after which the check ends if this account is not the owner
+SEEN = 10_000  # number of findings after which the check ends if this account is not the owner
 
 
 @dataclass(frozen=True)
 class Wish:
     """The checks and the repair that the caller wants."""
 
-    choice: AuditSelection | None = None  # the sample; None: a sample that takes seconds to read
-    within: float | None = None  # seconds, as in `gate.passed`
+    choice: AuditSelection | None = None  # the sample to read; None means a sample that takes seconds to read
+    within: float | None = None  # seconds, for the argument `within` of `gate.passed`
     patience: float = PATIENCE
-    # the cluster that runs the elements of the check and of a small repair on this machine; None: the
+    # the cluster that runs the elements of the check, and of a small repair on this machine; None means the
     # context's cluster
     local: Cluster | None = None
     repair_there: bool = False  # whether to run even a small repair on the context's cluster
@@ -97,8 +98,8 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         results: list[RepairResult] = []
         standing = verdicts.standing(verdicts.read(layout, release))
         if standing and layout.repair(release).plan.exists():
-            # Continue a killed repair with the files that it fetched. After another audit it would have to
-            # start again.
+            # A killed repair is continued with the files that it fetched. After another audit it would have
+            # to start again.
             results.append(_repair(context, layout, seal, standing, wish))
         looked = _look(context, layout, release, seal, wish)
         counts = verdicts.standing(verdicts.read(layout, release)) or looked["counts"]
@@ -114,7 +115,7 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
                 wish.patience,
             )
         # All findings of these checks are repaired, so a later repair does not need them. Hundreds of checks
-        # per day would displace the audits that it needs.
+        # per day would displace the audits that a later repair needs.
         audit_store.drop_looks(layout, release)
     passed = _passed(context, layout, wish)
     return {

@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config
     from penstock.core.layout import DatasetLayout
 
-LATE = 7 * 86400.0  # seconds after which a publication is not announced any more
+LATE = 7 * 86400.0  # seconds after which a publication is no longer announced
 
 
-_COMMAND = re.compile(r"(?:^|(?<=`))penstock (?!--config )")  # a command that a person is advised to run
+# pattern for a command that a person is advised to run
+_COMMAND = re.compile(r"(?:^|(?<=`))penstock (?!--config )")
 
 
 class Notice(NamedTuple):
@@ -57,7 +58,8 @@ class Notice(NamedTuple):
     event: str
     id: str
     why: str = ""
-    go_on: str = ""  # advice; its commands name the configuration file, which the recipient may not know
+    # advice; the commands in it name the configuration file, which the recipient may not know
+    go_on: str = ""
     release: str = ""
 
     @property

@@ -94,7 +94,7 @@ class Signed(TypedDict):
 
     dataset: str
     release: str
-    signed: bool  # whether it was signed now; False: a valid signature existed
+    signed: bool  # whether the release was signed by this call; False if a valid signature existed already
 
 
 def sign(context: Context, dataset: str, release: str | None) -> Signed:

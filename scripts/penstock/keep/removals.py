@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 _REMOVING = ".removing-"
 _REMOVED = re.compile(r"\.removed-(.+)-[0-9a-f]{16}")
-BARRED = 30 * 86400.0  # seconds for which that file prevents a frozen process's rename
+# seconds for which a file with the new name stays, to prevent a frozen process's rename
+BARRED = 30 * 86400.0
 
 
 def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
@@ -130,7 +131,7 @@ def settle_removals(context: Context, layout: DatasetLayout) -> None:
         except FileNotFoundError:
             continue
         except ValueError:
-            # A mark is written whole before the removal begins, so this file is not a mark.
+            # A mark is written completely before the removal begins, so an unreadable file is not a mark.
             cross_account_files.forget_notice(path)
             continue
         context.assert_held()
@@ -154,8 +155,8 @@ def left(layout: DatasetLayout) -> list[Path]:
 
 
 def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> None:
-    """Remove these folders, seals first, so that no seal remains beside half a tree; also old files that
-    prevented a rename."""
+    """Remove these folders, seals first, so that no seal remains beside a partial tree. Also remove old files
+    that prevented a rename."""
     for path in folders:
         context.stop.check()
         with history.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
@@ -174,7 +175,7 @@ def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
     if removed.is_dir() or _in_history(layout, mark) or not os.path.lexists(layout.release(mark.release)):
         return True
     value = {"release": mark.release, "why": "the removal was taken back"}
-    # If two callers are concurrent, one makes the name, and both see which.
+    # If there are two callers at once, only one of them makes the name, and both see the outcome.
     return not cross_account_files.post(layout.releases, removed.name, value) and removed.is_dir()
 
 
@@ -186,7 +187,7 @@ def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None
     )
     state = layout.run(mark.run).folder
     if mark.run and gone and state.is_dir():
-        # If the same content is being staged again, the state belongs to that run.
+        # If the same content is being staged again, the state belongs to the new run.
         small_files.rename(state, layout.runs / f".removed-{mark.run}-{mark.nonce}")
     if gone:
         tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)
@@ -286,7 +287,7 @@ def settle_rollback(context: Context, layout: DatasetLayout) -> RollbackIntent |
     except FileNotFoundError:
         return None
     except ValueError:
-        # An intent is written whole before the rename, so a damaged file is not an intent.
+        # An intent is written completely before the rename, so a damaged file is not an intent.
         intent = None
     except OSError as error:
         raise FailedError(
@@ -350,7 +351,7 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
 
 
 def settle_interrupted(context: Context, layout: DatasetLayout) -> None:
-    """Finish rollbacks first, then removals, except for their files, which gc removes. The caller holds the
-    dataset's lock. Raises as `settle_rollback` and `settle_removals`."""
+    """Finish interrupted rollbacks, then interrupted removals, except for removed releases' files, which gc
+    removes. The caller holds the dataset's lock. Raises as `settle_rollback` and `settle_removals`."""
     settle_rollback(context, layout)
     settle_removals(context, layout)

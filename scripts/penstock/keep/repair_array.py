@@ -65,9 +65,9 @@ def take(
     files: Iterable[Sequence[Entry]],
     standing: PlanInfo | None,
 ) -> None:
-    """Announce the space that `files` need (rows for each file), then check it as for a plan. `standing`: the
-    plan of an attempt to continue; files that it fetched are not counted again. Raises NoSpaceError naming
-    the runs that take the space."""
+    """Announce the space that `files` need (rows for each file), then check the space as for a plan.
+    `standing` is the plan of an attempt to continue; files that it fetched are not counted again. Raises
+    NoSpaceError naming the runs that take the space."""
     gid = modes.group_id(context.dataset(layout.dataset).permissions)
     stores = TargetStores(layout, replace(context.config.target, striping=INHERIT), gid)
     totals = _totals(files if standing is None else _left(layout, release, standing), stores)
@@ -118,8 +118,8 @@ def _left(layout: DatasetLayout, release: str, plan: PlanInfo) -> Iterator[list[
 #     run.json, plan.json, shards/, journal/, receipts/repair/, arrays.jsonl: as in a run
 #     fetched/NNNNN.json  an element's result for each file
 #
-# A repair of the same audits' findings continues a stopped repair, unless that is older than a week: proofs
-# so old are worth little. Folder and staging are removed when a repair ends.
+# A repair of the same audits' findings continues a stopped repair, unless that is older than a week, since
+# older proofs are worth little. The repair's folder and staging are removed when it ends.
 
 UNKNOWN = "its source is not in the configuration any more"
 
@@ -161,7 +161,7 @@ def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
 
 
 def shard_name(audits: Sequence[Audit], seal: str, files: Iterable[Sequence[Entry]]) -> str:
-    """Return the id of a repair, which is equal for equal audits, release, files and sources."""
+    """Return the id of a repair. Repairs with equal audits, release, files and sources have the same id."""
     text = json.dumps([[audit.id for audit in audits], seal, list(files)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -248,7 +248,7 @@ def describe(context: Context, layout: DatasetLayout, seal: Seal, plan: PlanInfo
 # A file in the release is only replaced by a file that read back as published. A killed repair continues with
 # the files that it fetched, unless it worked on other audits' findings.
 
-STREAMS = 8  # number of files put in place at once
+STREAMS = 8  # number of files that are put in place at the same time
 ALREADY = "it was right already"
 
 
@@ -258,7 +258,7 @@ class PathOutcome:
 
     path: str
     how: str = ""
-    why: str = ""  # why it could not be repaired; "": it was repaired
+    why: str = ""  # why the path could not be repaired; "" if it was repaired
 
 
 def planned(
@@ -375,7 +375,8 @@ def _in_place(run: Run, file: FetchedFile) -> bool:
 
 
 def _lost(run: Run, file: FetchedFile) -> bool:
-    """Whether a killed repair lost the file between the staging and its folder, through a cleanup."""
+    """Whether the file was lost between the staging and its folder: a repair was killed, and a cleanup
+    removed the file."""
     return file.inode > 0 and not os.path.lexists(_staged(run, file)) and not _in_place(run, file)
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 NO_RELEASE: Mapping[str, str] = MappingProxyType({})
-NOTHING = "NOTHING"  # status of a repair if the audits have no findings to repair
+NOTHING = "NOTHING"  # status of the result if the audits have no findings to repair
 
 
 def run(
@@ -117,7 +117,7 @@ def _repair(
     left: list[str] = []
     again = "made again" if not os.path.lexists(data) else ALREADY
     if wanted.pop(".", None):
-        # The mender makes the folder `data`.
+        # The `Mender` makes the folder `data`.
         done.append(PathOutcome(".", again))
     dark = [path for path, finding in wanted.items() if finding.kind == "unread" and _is_folder(data, path)]
     records = _records(layout, audit, wanted, dark)
@@ -140,7 +140,7 @@ def _repair(
         if run is not None:
             fetch(context, run, seal, records, done, sizes, hard_linked)
     except PenstockError:
-        # Record the files repaired until the error.
+        # Record the files that were repaired before the error.
         ends = receipts.fsync_ends(_elements(run))
         _note(layout, audit, done, sum(sizes), ends)
         hard_linked.note(audit, ends)

@@ -55,10 +55,10 @@ class Known(NamedTuple):
     """The facts about one release. Times are in seconds since the epoch."""
 
     release: str
-    published: float | None  # last publication; None: unknown
-    left: float | None  # when it left `current`; None: it is current, or `current` leads nowhere
-    named: bool  # whether its name was configured, not made from date and content
-    held: Sequence[str] = ()  # its holders in words: pins, runs, audits, HOLD, or a newer seal
+    published: float | None  # time of the last publication; None if unknown
+    left: float | None  # time when it left `current`; None if it is current, or `current` leads nowhere
+    named: bool  # whether the release's name was configured, and not made from date and content
+    held: Sequence[str] = ()  # the release's holders in words: pins, runs, audits, HOLD, or a newer seal
     files: int = 0
     bytes: int = 0
     run: str = ""
@@ -68,15 +68,19 @@ class ReleaseDecision(NamedTuple):
     """The decision about one release."""
 
     facts: Known
-    held_by: Sequence[str]  # reasons to keep it, which begin with the rule's name; if empty, it is removed
+    # reasons to keep the release, each beginning with the rule's name; if empty, the release is removed
+    held_by: Sequence[str]
 
 
 class Criteria(NamedTuple):
-    """The criteria of a command's decision, equal before and under the dataset's lock."""
+    """The criteria of a command's decision; they are the same before the dataset's lock is taken and under
+    the lock."""
 
     grace: float  # seconds for which a release stays after it left `current`
-    rules: RetentionConfig | None = None  # gc's rules; None: the dataset has none, and gc removes no release
-    names: Collection[str] | None = None  # releases given to `remove`, which applies no rules; None: all
+    # gc's rules; None if the dataset has no rules, so that gc removes no release
+    rules: RetentionConfig | None = None
+    # names of releases given to `remove`, which applies no rules; None means all releases
+    names: Collection[str] | None = None
     with_dataset: bool = False  # whether the whole dataset is to be removed (`remove --all`)
 
 
@@ -125,8 +129,9 @@ def by_name(candidate: Known, current: str | None, grace: float, now: float) -> 
 
 
 def with_dataset(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
-    """Decide about a release whose whole dataset is to be removed. Neither `current` nor a run on which
-    nobody works keeps it. A current release had readers until now, so it gets the full grace."""
+    """Decide about a release whose whole dataset is to be removed. The release is kept neither because it is
+    current, nor by a run on which nobody works. A current release had readers until now, so it gets the full
+    grace."""
     asked = candidate._replace(held=[words for words in candidate.held if not words.startswith("base: ")])
     held = [words for words in _always(asked, current or "", grace, now) if words != "current"]
     if candidate.release == current and grace:
@@ -158,9 +163,9 @@ def _ago(seconds: float) -> str:
 # HOLD. The scheduler says whether a pin's job has ended. Reading changes nothing, but touches folders to
 # learn the file system's clock.
 
-_MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")  # a name made by `release: auto`
+_MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")  # pattern of a name made by `release: auto`
 # Seconds by which `current` may be younger than the history's last line, since clocks of nodes and servers
-# differ. If it is even younger, somebody moved it by hand.
+# differ. If `current` is even younger, somebody moved it by hand.
 BY_HAND = 300.0
 STILL = 3600.0  # seconds without a heartbeat after which an audit, repair or `gate --mend` holds no release
 
@@ -168,9 +173,11 @@ STILL = 3600.0  # seconds without a heartbeat after which an audit, repair or `g
 class ReleaseSnapshot(NamedTuple):
     """A dataset at one moment."""
 
-    current: str | None  # None: the link `current` is missing or leads to no release
-    releases: Sequence[Known]  # oldest publication first; releases without a known time come before, by name
-    ended: Mapping[str, str]  # the names of ended pins and strays, with the reason
+    # name of the current release; None if the link `current` is missing or leads to no release
+    current: str | None
+    # the releases, oldest publication first; releases whose time is unknown come before these, sorted by name
+    releases: Sequence[Known]
+    ended: Mapping[str, str]  # {name of an ended pin, or of a file that is no pin: reason}
     now: float  # time of the snapshot: seconds since the epoch by the file system's clock
 
     def decide(self, criteria: Criteria) -> list[ReleaseDecision]:

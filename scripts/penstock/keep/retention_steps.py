@@ -44,7 +44,7 @@ def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[st
     if not dry_run:
         share_rule.remove_dead_older(layout.promises)
         staging_notice.forget_ended(layout, context.cluster)
-        with contextlib.suppress(OSError):  # a full target: gc makes room
+        with contextlib.suppress(OSError):  # the target may be full, and gc makes room
             pins.note_last(layout)
     return _done(context, layout, planned, criteria, "gc", dry_run=dry_run, unpinned=unpinned)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.disk_use import Area
 
-EVERY = 0.2  # seconds between progress reports
+EVERY = 0.2  # seconds between two calls of `progress`
 
 
 class Place(NamedTuple):
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     name: str
     state: str
     folder: int  # a descriptor of the folder that contains `names`; the caller closes it
-    names: Sequence[str]  # paths below it that belong to the area
+    names: Sequence[str]  # paths below `folder` that belong to the area
     pool: str = ""
     # folders below `folder` that belong to the area without their content; "" is `folder` itself
     tops: Sequence[str] = ()

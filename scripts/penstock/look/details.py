@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 #
 # Lines of a newer version, with an unknown event or format, are shown as the event's name and fields.
 
-# fields that have their own column, or no meaning for people
+# fields of a line that have their own column, or no meaning for people
 _SHOWN_APART = frozenset({"format", "event", "at", "dataset", "release", "by", "uid", "host", "user"})
-MOST = 50_000  # most lines shown
+MOST = 50_000  # number of lines that are shown, at most
 OWNERS_ALONE = "it is readable for the dataset's owner alone"
 
 
@@ -58,7 +58,7 @@ def history(layout: DatasetLayout) -> History:
 
 
 def audits(layout: DatasetLayout) -> History:
-    """Return the lines of `audits.jsonl`. Otherwise as `history`."""
+    """Return the lines of `audits.jsonl`, in the same way as `history`."""
     return _lines(layout, layout.audit_history)
 
 
@@ -77,7 +77,7 @@ def _lines(layout: DatasetLayout, path: Path) -> History:
     except PermissionError:
         shown["problem"] = OWNERS_ALONE
         return shown
-    except ValueError as error:  # also raised if it is no plain file
+    except ValueError as error:  # also raised if the path is no plain file
         shown["problem"] = str(error)
         return shown
     except OSError as error:

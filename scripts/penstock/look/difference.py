@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 # Merges two streams of rows in the byte order of their paths, batch by batch.
 #
 # Two manifests may have 10^6 rows or more and hardly differ. Python objects for all rows would take 10 s and
-# more. So rows stay in Arrow's columns. One batch of each stream is in memory. Both are cut at the lower of
-# their last paths, and a single look-up finds the common rows. If all paths are equal, as is usual, no
-# look-up is needed.
+# more. So rows stay in Arrow's columns. One batch of each stream is in memory. Both batches are cut at the
+# lower of their last paths, and a single look-up finds the common rows. If all paths are equal, as is usual,
+# no look-up is needed.
 
 BATCH = 1 << 16  # rows in one batch
 
@@ -34,7 +34,8 @@ BATCH = 1 << 16  # rows in one batch
 class Met(NamedTuple):
     """The rows of both streams in one range of paths."""
 
-    # rows whose paths both streams have, as in the first stream; `after` has these paths in this order
+    # rows of the first stream whose paths both streams have; `after` has the second stream's rows with these
+    # paths, in the same order
     before: pa.RecordBatch
     after: pa.RecordBatch
     removed: pa.RecordBatch  # rows that only the first stream has
@@ -110,7 +111,7 @@ def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 # rows, and 10 bytes for every row. For more rows the keys are read in several passes. Each pass takes the
 # keys with certain values of the last two hexadecimal digits.
 
-PASS = 1 << 19  # most rows whose keys are in memory at once
+PASS = 1 << 19  # number of rows whose keys are in memory at once, at most
 ENDS = [f"{number:02x}".encode() for number in range(256)]
 
 
@@ -118,9 +119,10 @@ class Pairs:
     """The pairs of removed and added rows."""
 
     def __init__(self, removed: int, added: int) -> None:
-        self.came_from = array("q", [-1]) * added  # for each added row the number of its partner; -1: none
-        self.left = bytearray(removed)  # for each removed row 1 if it has a partner
-        self.came = bytearray(added)  # for each added row 1 if it has a partner
+        # for each added row, the number of the removed row that is its partner; -1 if it has none
+        self.came_from = array("q", [-1]) * added
+        self.left = bytearray(removed)  # for each removed row, 1 if it has a partner, 0 if not
+        self.came = bytearray(added)  # for each added row, 1 if it has a partner, 0 if not
         self.count = 0
 
     def add(self, removed: Sequence[int], added: Sequence[int]) -> None:

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.look.release_comparison import Listing
 
-# upper bounds, in bytes, of the size classes below `plan.giant_bytes`, from which files are giants
+# upper bounds, in bytes, of the size classes below `plan.giant_bytes` (files of that size or more are giants)
 BOUNDS = (128 << 10, 16 << 20, 1 << 30)
-GIVEN = "given"  # the origin of an assumed rate
+GIVEN = "given"  # name for the origin of an assumed rate
 KEYS_A_PAGE = 1000  # number of keys that an object store returns for one listing request
-# name of an assumption: the ceiling's name for people, and whether its rate is of one node
+# {name in an assumption: (the ceiling's readable name, whether the rate is that of one node)}
 _GIVEN: Mapping[str, tuple[str, Scope]] = {
     "link": ("network link", "all"),
     "source": ("source", "all"),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
 
-# series that have only the label `root`: name without the prefix `penstock_`, and help text
+# {name of a series with only the label `root`, without the prefix `penstock_`: help text}
 ROOT = {
     "root_free_bytes": "Bytes that this account may still fill.",
     "root_size_bytes": "Bytes that the root's file system has.",
@@ -43,7 +43,7 @@ ROOT = {
     "metrics_generated_timestamp_seconds": "When these series were made.",
 }
 STATE = {"state": "1, with the state as `penstock status` has it as a label."}
-# series with the labels `root` and `dataset`: name without the prefix, and help text; STATE also has the
+# {name of a series with the labels `root` and `dataset`, without the prefix: help text}; STATE also has the
 # label `state`
 DATASET = {
     "dataset_readable": "1 where this account may read the dataset's state; else there are fewer series.",
@@ -65,7 +65,8 @@ DATASET = {
     "retries_total": "Calls to the source that were made again, for published releases.",
     "repaired_files_total": "Files that repairs fetched anew.",
 }
-Values = dict[str, float | None]  # name of a series, without the prefix: its value; None: unknown, left out
+# {name of a series, without the prefix: value}; an unknown value is None, and is left out
+Values = dict[str, float | None]
 
 
 def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequence[str] | None) -> bytes:
@@ -74,7 +75,7 @@ def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequenc
     unresponsive."""
     root, now, registry = printable(str(target.root)), time.time(), CollectorRegistry()
     context = Context(Config(target, {}), open_cluster(ClusterConfig()))
-    disable_created_metrics()  # those metrics would be meaningless gauges
+    disable_created_metrics()  # the library's `_created` metrics would be meaningless gauges
     families: dict[str, Counter | Gauge] = {}
     for names, *labels in ((ROOT,), (STATE, "dataset", "state"), (DATASET, "dataset")):
         for name, what in names.items():

@@ -1,5 +1,5 @@
 """`penstock diff`: compares two releases of a dataset by their manifests, or a release with its sources now.
-It has the rules by which files of two listings are known to have the same bytes.
+It has the rules that decide whether files of two listings have the same bytes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class ByDigest:
     after_keys = before_keys
 
 
-_SAME, _DIFFERS, _SILENT = 0, 1, -1  # results for a file whose first proofs differ: equal, changed, unproven
+# results for a file whose first proofs differ: bytes equal, bytes changed, unproven
+_SAME, _DIFFERS, _SILENT = 0, 1, -1
 
 
 def _settled(
@@ -119,7 +120,8 @@ def _further(first: str, second: str) -> int:
 class ByToken:
     """The judge of a manifest and a listing of its sources now."""
 
-    columns = ("path", "size", "token", "source", "source_proof", "digests", "digest")  # in the manifest
+    # columns that are read of the manifest
+    columns = ("path", "size", "token", "source", "source_proof", "digests", "digest")
     listed = ("path", "size", "token", "source", "checksum")
     keys: Sequence[str] = ("etag", "checksum", "digest", "own")
 
@@ -145,7 +147,7 @@ class ByToken:
         return _settled(differ, pc.and_(differ, pc.invert(sizes)), before, after, self._compared)
 
     def _compared(self, before: pa.RecordBatch, after: pa.RecordBatch) -> pa.Array:
-        """Judge rows of equal size whose tokens differ or are missing."""
+        """Judge rows of equal sizes whose tokens differ or are missing."""
         same = pa.repeat(pa.scalar(False), before.num_rows)
         for old_key, new_key in zip(self.before_keys(before), self.after_keys(after), strict=True):
             same = pc.or_(same, pc.fill_null(pc.equal(old_key, new_key), False))
@@ -156,7 +158,7 @@ class ByToken:
     def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         source = pc.cast(rows["source"], pa.int64())
         further = rows["digests"]
-        # Only the first further digest counts, since there is rarely a second.
+        # Only a file's first further digest counts, since there is rarely a second.
         first = pc.replace_substring_regex(pc.cast(further, pa.string()), " .*$", "")
         first = pc.replace_substring_regex(first, "^([a-z0-9_]+):", r"\1:full:")
         return [
@@ -168,7 +170,7 @@ class ByToken:
 
     def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         digesting = self._digesting_now.take(pc.cast(rows["source"], pa.int64()))
-        # The tokens stay binary, since a source's token need not be UTF-8.
+        # The tokens stay binary, since a source's token may not be UTF-8.
         token = rows["token"]
         # Only an etag that is an MD5 can match the MD5 that proved a file.
         md5 = pc.binary_join_element_wise(b"md5:full:", token, b"")

@@ -74,7 +74,7 @@ class Folder:
         return small_files.content(fd, path=path)
 
 
-Holders = Callable[["DatasetLayout"], Mapping[str, ShownPins]]  # returns the pins of each held release
+Holders = Callable[["DatasetLayout"], Mapping[str, ShownPins]]  # function that returns {held release: pins}
 
 
 def nobody(_: DatasetLayout) -> Mapping[str, ShownPins]:
@@ -82,7 +82,7 @@ def nobody(_: DatasetLayout) -> Mapping[str, ShownPins]:
     return {}
 
 
-_SIGNS = ("releases", "current", ".penstock", UNDER_WAY)  # names: a folder that has one of them is a dataset
+_SIGNS = ("releases", "current", ".penstock", UNDER_WAY)  # names of which a dataset's folder has at least one
 
 
 def datasets(root: Path) -> list[str]:
@@ -194,7 +194,7 @@ def dataset_row(
         row["problem"] = row["problem"] or _why(error)
         return row
     if whole.shaped and whole.release in names:
-        row["problem"] = ""  # the release's own row states the problem
+        row["problem"] = ""  # cleared, since the release's row states the problem
     rows = []
     for name in names:
         if not name.startswith("."):

@@ -1,11 +1,12 @@
-"""adopt --seal: a compared tree becomes a release, without copying the files that are right.
+"""adopt --seal: turns a compared tree into a release, without copying the files that equal the source.
 
 It lists the source, notes in the run's state that the run adopts the tree, and calls all steps from plan to
 publish. `run.adopted_tree` renames the tree into staging right before the copy.
 
-The tree does not change before all of it is compared and the intention is noted durably. The tree moves by
-one rename of its top folder. Files that the release does not contain are moved aside; nothing is deleted. An
-ordinary copy fetches missing or wrong files. The same command continues after a kill at any moment.
+The tree does not change before all of it is compared, and the intention to adopt it is noted durably. The
+tree moves by one rename of its top folder. Files that the release does not contain are moved aside; nothing
+is deleted. An ordinary copy fetches missing or wrong files. The same command continues after a kill at any
+moment.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 STEP = "adopt"
 ASIDE = ".not-adopted"  # suffix of the folder for files that the release does not contain
-# Kinds of differences that keep a tree from becoming a release, unless they may be left out.
+# Kinds of differences that prevent a tree from becoming a release, unless the files concerned may be left
+# out.
 _LEFT = NOT_LISTED - {"folder"}
 
 
@@ -102,8 +104,8 @@ def _dataset_at_or_above(tree: Path) -> Path | None:
 def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
     """Return the run that has taken this tree, or None.
 
-    A mere intention does not count: the tree at this path is compared again first. Raises PreflightError if
-    this account is not the dataset's owner.
+    A run that only intends to take the tree does not count: the tree at this path is compared again first.
+    Raises PreflightError if this account is not the dataset's owner.
     """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
@@ -114,7 +116,7 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
         mark = documents.read_adopted_tree(folder) if folder.run_file.exists() else None
         if mark is not None and mark.tree == str(tree):
             run = load(layout, folder)
-            # A tree that later came to the same path is another tree.
+            # If another tree came to the same path later, it is not the tree of this run.
             if not os.path.lexists(tree) or (
                 seals.of_run(run) is None and documents.stands_in(mark, run.data)
             ):
@@ -231,8 +233,8 @@ def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str
 
 
 def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
-    """List, and note durably that this run adopts the tree. Raises FailedError if the source changed since
-    the comparison, PreflightError if the run's release already exists."""
+    """List the source, and note durably that this run adopts the tree. Raises FailedError if the source
+    changed since the comparison, PreflightError if the run's release already exists."""
     _refuse_groups(context, dataset, result)
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)

@@ -66,15 +66,16 @@ if TYPE_CHECKING:
     from penstock.sources.port import Source
 
 STEP = "adopt"
-LOCK = "adopt.lock"  # lets one comparison of a dataset work at a time; other steps do not wait for it
-SHOWN = 1000  # most differences in a result; `differences.jsonl` has all of them
-ROUNDS = 3  # readings of files that were touched meanwhile, before they count as moving
+# name of the lock that lets one comparison of a dataset work at a time; other steps do not wait for it
+LOCK = "adopt.lock"
+SHOWN = 1000  # number of differences in a result, at most; `differences.jsonl` has all of them
+ROUNDS = 3  # number of readings of a file that was touched meanwhile, before it counts as moving
 
 
 @dataclass(frozen=True)
 class Request:
     tree: Path
-    read_source: bool = False  # whether to read the source's files if it states no checksum
+    read_source: bool = False  # whether to read the source's files if the source states no checksum
     seal: bool = False  # whether the tree will become a release, so that the dataset keeps the state
 
 
@@ -149,7 +150,7 @@ def _apart(tree: Path, source: Source) -> None:
 
 
 def _not_the_same(tree: Path, source: Source) -> None:
-    """Raise the error of `_apart` also if a bind mount gives the same folder two paths."""
+    """Raise the error of `_apart` also if a bind mount shows one folder at two paths."""
     folder = folder_of(source)
     if folder is None:
         return
@@ -260,12 +261,13 @@ class _Comparison:
         )
         closing_walk.make(context, folder, adoption, self._urls, _places(layout))
         self._checksums = GiantChecksums(context, self._run)
-        # Proofs of giants by path and the parts' proofs, since a touched file is read again.
+        # {(path of a giant, proofs of its parts): the giant's proof}; the parts' proofs change if a touched
+        # file is read again
         self._judged: dict[tuple[str, tuple[str, ...]], Proven] = {}
 
     def run(self, began: float) -> AdoptionResult:
         if self._folder.result.exists():
-            # An earlier comparison was finished, so only files that may have changed since are read.
+            # An earlier comparison was finished, so only files that may have changed since then are read.
             again = self._walk(again=True, last=False, since=began)
             for _ in again.differences(adopted_tree.read(self._folder, self._run.plan)):
                 self._context.stop.check()

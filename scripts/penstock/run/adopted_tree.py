@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from penstock.target.adopted_files import Settled
 
 
-NOT_YET = Surveyed(0, "")  # a row that was not read yet
+NOT_YET = Surveyed(0, "")  # the survey's state of a row that was not read yet
 
 
 class File(NamedTuple):
-    entry: Entry  # the whole file, or a giant's first part
+    entry: Entry  # the listing's entry of the whole file, or of a giant's first part
     places: Sequence[tuple[int, int]]  # shard and row number of each row
     rows: Sequence[Surveyed]
 
@@ -93,7 +93,7 @@ def _seen(survey: ShardSurvey, first: int, count: int) -> list[Surveyed]:
 
 
 def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> None:
-    """Mark rows (`stale`), by shard, for another reading. Durable on return. No element may be at work."""
+    """Mark rows, given by shard, to be read again. Durable on return. No element may be at work."""
     from penstock.tables import shards
 
     for shard, some in rows.items():
@@ -101,7 +101,7 @@ def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> Non
 
 
 def stale(row: int, *, differed: bool) -> Surveyed:
-    """Return a row that is to be read again. If it differed, that reading compares its bytes."""
+    """Return the state of a row to be read again. If it differed, that reading compares its bytes."""
     return Surveyed(row, STALE, READ if differed else "")
 
 
@@ -149,7 +149,7 @@ def _numbered(folder: RunLayout, shard: int) -> Iterator[tuple[int, Entry]]:
 # | while files are settled  | settles files without a journal line. If such a file has its mode already,  |
 # |                          | someone else may have touched it, so verify reads it                        |
 
-GROUP = 16_384  # rows recorded together: the most that verify reads again after a kill
+GROUP = 16_384  # number of rows that are recorded together; after a kill, verify reads about this many again
 
 
 class _Lying(NamedTuple):
@@ -158,13 +158,14 @@ class _Lying(NamedTuple):
 
 
 class AdoptedRows:
-    """The rows that a plan takes over from a tree, in place of `target_findings.TakeOver`. Each pass over the
-    listing yields the same rows."""
+    """The rows that a plan takes over from a tree, instead of rows of `target_findings.TakeOver`. Each pass
+    over the listing yields the same rows."""
 
     def __init__(self, mark: AdoptedTree, run: Run, *, reflinks: bool) -> None:
-        """`reflinks`: whether a copy on the target shares its blocks."""
+        """`reflinks` says whether a copy on the target shares its original's blocks."""
         self.mark, self._plan, self._reflinks = mark, run.config.plan, reflinks
-        self.own_sizes: list[int] = []  # sizes of files that are copied, since others own or link them too
+        # sizes of files that are copied on the target, since other accounts own them or other names link them
+        self.own_sizes: list[int] = []
         self.stagings: Sequence[AbandonedStaging] = ()
         self.used: set[str] = set()
         # Always empty, since giants come with the tree.
@@ -293,9 +294,10 @@ class _Settling:
     run: Run
     mark: AdoptedTree
     adopted: AdoptedFiles
-    # Settled giants by path, since a giant's parts may be in several shards.
+    # {path: settled giant}, kept since a giant's parts may be in several shards
     giants: dict[str, Settled] = field(default_factory=dict)
-    copied: list[tuple[str, str]] = field(default_factory=list)  # shared files, and why they were copied
+    # (path of a shared file, reason why it was copied)
+    copied: list[tuple[str, str]] = field(default_factory=list)
 
     def all(self) -> None:
         folder = RunLayout(Path(self.mark.folder))
@@ -314,7 +316,8 @@ class _Settling:
             self.context.emit(events.Noted(self.run.dataset, "copy", text))
 
     def _own(self, row: _Row, settled: Settled) -> Settled:
-        """Replace a file that others own or link by a copy, which verify reads back."""
+        """Replace a file that another account owns, or that has further links, by a copy, which verify reads
+        back."""
         path, surveyed = row.entry.path, row.file.rows[0]
         inode = self.adopted.own(path, inode=surveyed.inode, size=row.entry.size)
         if not inode:

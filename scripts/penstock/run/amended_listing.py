@@ -40,7 +40,7 @@ class Amended:
     digest: str
     files: int
     bytes: int
-    changed: int  # number of files in another version than listed
+    changed: int  # number of files whose version differs from the frozen listing
     gone: int
 
     def sealed(self, began: str, until: str) -> SealedAmendment:
@@ -81,7 +81,8 @@ def complete_joins(run: Run, host: str) -> list[str]:
             continue
         for row, entry in _rows(run.folder, shard.index):
             if row in whole or row in void:
-                # Count the bytes of the giant's unjoined parts: 0, unless `join_giants` was killed.
+                # Count the bytes of the giant's parts that are not joined: 0, unless `join_giants` was
+                # killed.
                 left.setdefault(entry.path, entry.size)
                 left[entry.path] -= entry.length
     paths = {path for path, size in left.items() if size > 0}
@@ -100,7 +101,8 @@ def _join(run: Run, host: str, paths: Collection[str]) -> None:
                 (void if entry.path in joined else whole).append(row)
                 joined.add(entry.path)
         if whole or void:
-            # Drop the receipt before the journal changes: it must never cover rows that no longer count.
+            # Drop the receipt before the journal changes: a receipt must never cover rows that no longer
+            # count.
             receipts.drop(run.folder.receipt("copy", shard.index))
             journals = run.folder.journals(shard.index)
             journal.join(journals, shard.digest, whole, void, run=run.id, host=host)

@@ -116,17 +116,18 @@ class Proven(NamedTuple):
 
 
 class ClosingRules(NamedTuple):
-    """The rules for things in the tree beside the listed files."""
+    """The rules for judging the tree's content, listed or not."""
 
     wants: Callable[[str], bool]  # returns whether the dataset's `include` and `exclude` accept a path
     links_left_out: bool  # whether the listing leaves out links and special files
     times: bool  # whether the listing has files' times, so that other times are reported
     read_source: bool  # whether to read files at the source of which only the size was compared
-    last: bool  # whether a touched file now counts as moving, since it was read often enough
+    last: bool  # whether a touched file counts as moving from now on, since it was read often enough
 
 
 class ClosingWalk:
-    """A walk. Call `differences` once and consume it to the end; the totals are then valid."""
+    """One walk. Call `differences` once, and consume its results to the end; the totals are valid after
+    that."""
 
     def __init__(
         self,
@@ -141,8 +142,9 @@ class ClosingWalk:
     ) -> None:
         """`judge` returns a giant's proof by its parts. Raises IntegrityError if they contradict the source.
 
-        `folders` are empty folders that the dataset keeps. `again`: all rows that differ, or are too old, are
-        stale. `since` is in seconds since the epoch. `folder` is called with each folder of the tree.
+        `folders` are empty folders that the dataset keeps. `again` means that all rows that differ, or are
+        too old, are stale. `since` is in seconds since the epoch. `folder` is called with each folder of the
+        tree.
         """
         self._path, self._rules, self._judge, self._again = tree, rules, judge, again
         self._folder = folder
@@ -150,11 +152,11 @@ class ClosingWalk:
         self._tree = Cursor(tree, unreadable=self._unreadable)
         self._kept = Kept(folders)
         self._dark: list[Difference] = []
-        self._unlisted = ""  # the last outermost folder without a listed file
-        self.stale: dict[int, list[Surveyed]] = defaultdict(list)  # rows to read again, by shard
+        self._unlisted = ""  # the last of the outermost folders that contain no listed file
+        self.stale: dict[int, list[Surveyed]] = defaultdict(list)  # {shard: rows to read again}
         self.same: Counter[Proven] = Counter()
         self.same_bytes: Counter[Proven] = Counter()
-        self.methods: Counter[str] = Counter()  # rows that are the same, by how caches were bypassed
+        self.methods: Counter[str] = Counter()  # {how caches were bypassed: number of rows that are the same}
         self.earlier = 0  # number of rows that are the same and were read before `since`
 
     def differences(self, files: Iterator[list[File]]) -> Iterator[Difference]:

@@ -1,4 +1,5 @@
-"""copy: every shard into staging (the hidden tree in which the release grows), by elements of an array.
+"""copy: copies every shard (a part of the plan) into staging, the hidden tree in which the release grows.
+Elements (processes) of a job array do the work.
 
 On return, each row of the plan is in staging under its final name, durable and recorded in its shard's
 journal. Rows that an earlier attempt recorded are not copied again.
@@ -60,8 +61,8 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         )
     left = set(run.indices) - done_before
     if left and folder.receipt("permissions").exists():
-        # The permissions step closed folders that must now be written to again. Its receipt is dropped last,
-        # so that all of this is repeated after a kill in between.
+        # The permissions step closed folders that must be writable again now. That step's receipt is dropped
+        # last, so that all of this is repeated after a kill in between.
         policy = run.config.dataset.permissions
         dataset_folders.open_staging(
             run.layout,
@@ -75,7 +76,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP, indices=run.indices, receipt_ok=ok):
         move_giants(run)
-        # Reading back beside the copy, or another run, may have set the giants' final modes.
+        # A concurrent reading back, or another run, may have set the giants' final modes.
         _unseal_giants(run, left)
         _settle_adopted(context, run)
     lowered = _lowered(run, done_before)
@@ -133,7 +134,7 @@ def _settle_adopted(context: Context, run: Run) -> None:
 
 def _lowered(run: Run, done: Iterable[int]) -> LoweredNotice:
     """Return the notice of what the run will still write, lowered by these finished shards. Writes plan's
-    notice again if an earlier attempt removed it. Does not count other runs' needs."""
+    notice again if an earlier attempt removed it. The notice does not include other runs' needs."""
     plan, before, path = run.plan, [run.shards[index] for index in done], run.layout.under_way
     # Elements also count linked and taken-over files as done, so the total includes these files.
     lowered = LoweredNotice(run.layout, path, plan.files + plan.folders, plan.bytes)

@@ -1,4 +1,4 @@
-"""list: the sources' listings, frozen in the paths' byte order, and the run that they make.
+"""list: freezes the sources' listings in the paths' byte order, and finds or makes the run for them.
 
 It writes the run's folder (listing and `run.json`) and the dataset's claim (the file with the run for which
 the dataset is staged). For a published run it removes abandoned stagings.
@@ -66,8 +66,8 @@ def run(context: Context, dataset: str) -> ListResult:
     """List the sources, and find or make their run. Returns the receipt: {dataset, run, release, files,
     bytes, scanned, listing_digest, ignored, hard_links, published, current}.
 
-    `published`: the run's sealed release exists, so nothing is left to do. An unchanged source does not move
-    `current` forward again after a rollback. Raises PreflightError if something cannot be staged,
+    `published` means that the run's sealed release exists, so nothing is left to do. An unchanged source does
+    not move `current` forward again after a rollback. Raises PreflightError if something cannot be staged,
     LockedError, NoSpaceError.
     """
     config, layout = context.dataset(dataset), context.layout(dataset)
@@ -142,13 +142,14 @@ def _list(
     if not published and (why := drop_stale(context, run)):
         context.emit(events.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
     if published:
-        # Remove the stagings that publish did not remove, except those of later runs, which may continue.
+        # Remove the stagings that publish did not remove, except the stagings of later runs, which may
+        # continue.
         run_cleanup.clean(context, run, before=history.claim_of(layout, info.run))
         run_cleanup.prune(context, layout)
         dataset_state.note_success(context, layout)
     if published and (kept := run_store.kept(run)):
         context.emit(events.Noted(info.dataset, STEP, text=kept))
-    # A release that followed its source has other files than its run listed.
+    # A release that followed its source (`changed: follow`) has other files than its run listed.
     held = seals.of_run(run) if published else None
     return {
         "dataset": info.dataset,
@@ -268,7 +269,7 @@ def identity(
 
 
 def _stands(layout: DatasetLayout, run: str) -> str:
-    """Return the name of this run's release if it is published, damaged or not; otherwise ""."""
+    """Return the name of this run's release if it is published, damaged or not; "" if it is not."""
     folder = layout.run(run)
     if folder.run_file.exists():
         release = read_run(folder).release
@@ -311,7 +312,7 @@ def _meet(
             run_store.replace_listing(spool, folder)
         info = read_run(folder)
         # Settings that decide the content are part of the id, and so unchanged. The way of staging may
-        # change, and the root, which may be moved, mounted elsewhere, or copied with its content.
+        # change. The root may change, too: it may be moved, mounted elsewhere, or copied with its content.
         met = replace(info, config=frozen, origins=tuple(origins), root=root, state_root=state_root)
         if met != info:
             info = met
@@ -320,7 +321,8 @@ def _meet(
     now = datetime.now(UTC)
     release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
     if run_id != identity(context.config, dataset, urls, gathered.digest) and dataset.release != "auto":
-        release = f"{dataset.release}-{run_id[:8]}"  # another release has the name
+        # another release already has the name without the run's id
+        release = f"{dataset.release}-{run_id[:8]}"
     sealed = run_store.sealed_run(layout, release)
     if sealed is not None and sealed != run_id:
         raise PreflightError(

@@ -26,6 +26,6 @@ def with_lock(
     run = run_store.open_run(context.layout(dataset), context.run)
     if seals.of_run(run) is not None:
         return receipts.published(run, step)
-    _ = run.plan  # raises if there is no plan, before the wait for the lock
+    _ = run.plan  # raises if there is no plan, before this waits for the lock
     with holding(context, dataset, run.id, step):
         return work(context, run)

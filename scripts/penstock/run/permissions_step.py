@@ -5,7 +5,7 @@ this step visits only folders and giants, unless the tree is adopted, or publish
 
 On return all folders and giants of staging have the configured modes, group and ACL, which was checked. No
 element of copy lives, as far as the cluster can tell. Temporary files of dead attempts are removed. Publish
-removes those of a live attempt that was not seen.
+removes temporary files of a live attempt that was not seen.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def run(context: Context, dataset: str) -> StepReceipt:
 
 def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
     """Set and check the permissions. The caller holds the dataset's lock. Returns at once if the receipt is
-    valid. `each`: check every file, even with a valid receipt, and set its permissions if they differ."""
+    valid. `each` means: check every file, even with a valid receipt, and set its permissions if they
+    differ."""
     receipts.need(run, "copy")
     done = current(run)
     if done is not None and not each:

@@ -1,5 +1,5 @@
-"""Checks of plan's rows before a byte moves: sums over columns, archived objects and files that would be
-recalled, files with holes, and files that are rejected with an error that names them.
+"""Checks plan's rows before a byte moves. It sums columns, finds archived objects, files that would be
+recalled and files with holes, and rejects some files with an error that names them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # Sums over rows of shards, by columns, so that unchanged rows do not become Python objects.
 #
-# A row's `reuse` is null for a file to copy. Otherwise it states which release or staging has the file.
+# A row's `reuse` is null for a file to copy. For any other file it states where on the target the file is.
 # pyarrow.compute takes 70 ms to load, so it is loaded only if some rows are on the target already.
 
 
@@ -123,8 +123,8 @@ def _sum(column: pa.Array) -> int:
 
 # Archived objects that a copy would have to read: plan counts them before a byte moves, and stops.
 #
-# The source's last listing stated their class. Linked and taken-over files do not count, since they are not
-# read at a source.
+# The source's last listing stated the objects' storage class. Linked and taken-over files do not count, since
+# they are not read at a source.
 
 
 class ArchivedObjects:
@@ -166,7 +166,7 @@ class ArchivedObjects:
         )
 
 
-# Files that a copy would recall from an archive: those to copy from folders, whose data is not in place.
+# Files that a copy would recall from an archive: files to copy from folders, if their data is not in place.
 #
 # Plan counts them before a byte moves, and stops until the dataset's `recall` allows the copy. Linked and
 # taken-over files do not count, since they are not read at a source.
@@ -257,25 +257,25 @@ class SourceRecall:
 
 
 def _enough(count: int) -> str:
-    """Return a size of at least `count` bytes, in the form that the configuration uses."""
+    """Return a size of at least `count` bytes, written as in the configuration."""
     for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{-(-count // scale)}{unit}"
     return f"{count}B"
 
 
-# The bytes that source files with holes take on a target that keeps holes: the copy keeps each hole.
+# The bytes that source files with holes take on a target that keeps holes (the copy keeps each hole).
 #
 # Only large files of folder sources are examined; small files count in full.
 
-LEAST = 256 << 20  # bytes of the smallest examined file, which must be opened for that
+LEAST = 256 << 20  # bytes; smaller files are not examined, since each examined file must be opened
 
 
 class SparseFiles:
     """The bytes that the large files of a run's plan take, found at their sources."""
 
     def __init__(self, run: Run, *, kept: bool) -> None:
-        """`kept`: whether the target keeps holes. If not, every file counts in full."""
+        """`kept` says whether the target keeps holes. If it does not, every file counts in full."""
         self._dataset = run.config.dataset
         self._folders = {
             number for number, url in enumerate(run.info.sources) if kept and of_url(url) is FOLDER

@@ -1,8 +1,9 @@
-"""plan: the listing becomes shards, balanced and durable, after space, inodes and quota were checked.
+"""plan: splits the listing into shards (the units that elements copy), balanced and durable, after space,
+inodes and quota were checked.
 
 `plan.json` is written last: its presence means that shards and staging (the tree in which the release grows)
-exist. If the target has no room, no staging is made, but another run's staging for the same release was
-already renamed. Two passes over the listing, in bounded memory, count the files and write the shards. The
+exist. If the target has no room, no staging is made, but by then another run's staging for the same release
+has been renamed. Two passes over the listing, in bounded memory, count the files and write the shards. The
 count is repeated if renamed files were recognised, or if the release to link from cannot be read. A giant is
 an object split into parts over several shards.
 """
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from penstock.jobs.run_cleanup import AbandonedStaging
 
 STEP = "plan"
-SHOWN_EVERY = 0.2  # fewest seconds between two reports of progress
+SHOWN_EVERY = 0.2  # seconds between two reports of progress, at least
 
 
 def run(context: Context, dataset: str) -> PlanResult:
@@ -85,7 +86,7 @@ def run(context: Context, dataset: str) -> PlanResult:
                 context.emit(events.Noted(dataset, STEP, text=f"{why}: it is made anew"))
             if not run.folder.plan.exists():
                 _plan(context, run)
-            # A run that later takes the lock removes this plan.
+            # A run that takes the lock later removes this plan.
             receipt = _receipt(run, run.plan, published=False)
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
@@ -134,7 +135,7 @@ class _Planner:
         self.stores = TargetStores(run.layout, context.config.target, gid)
         self.sparse = SparseFiles(run, kept=False)
         self.require = run.config.verify.source_checksum == "require"
-        self.recall = ""  # a sentence on what copying recalls from an archive; "" if nothing
+        self.recall = ""  # a sentence on the data that copying recalls from an archive; "" if it recalls none
 
     def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         """Yield the listing as rows of a shard, with their sizes in bytes. Giants are not yet split."""
@@ -221,7 +222,7 @@ class _Planner:
             tree_removal.remove_tree(self.folder.shard(0).parent, self.context.spend)
         cut = Cut(totals.cost, wanted)
         with ShardsWriter(self.folder.shard, cut) as shards:
-            shards.at(0)  # an empty listing also has a shard
+            shards.at(0)  # an empty listing has a shard, too
             for rows in chain.from_iterable(starmap(self.rows, self.files())):
                 for index, start, end in _runs(cut, rows):
                     shards.at(index).add_columns(rows.slice(start, end - start))
@@ -233,8 +234,8 @@ class _Planner:
         return sum(row.length for row in rows if row.reuse)
 
     def _giants(self, batch: pa.RecordBatch, sizes: list[int]) -> list[int]:
-        """Return the places of the files to split. None of them is linked. Each is pinned by its token, since
-        its parts could otherwise be of different versions."""
+        """Return the indices of the files to split. No linked file is split. A file is split only if its
+        token pins it, since without that its parts could be of different versions."""
         least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
         if max(sizes, default=0) < least:
             return []
@@ -284,7 +285,7 @@ def _plan(context: Context, run: Run) -> None:
     stores = planner.stores
     enough, checks = target_room.take(context, layout, layout.under_way, STEP, totals, stores)
     _make(context, planner, totals, tried, enough, checks)
-    # The staging folder may have other striping than requested.
+    # The staging folder may have got another striping than requested.
     staging_notice.restate(layout, layout.under_way, pool=stores.pool, chunk_files=stores.chunk_files)
 
 

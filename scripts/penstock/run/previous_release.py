@@ -1,5 +1,6 @@
-"""The release whose unchanged files a run can reuse: which rows of a listing it has already, even under
-another name. Also how these come into the new release, and whether verify carries linked files over.
+"""The release whose unchanged files a run can reuse: finds the rows (files) of a listing that it already has,
+even under another name. Also decides how such files come into the new release, and whether verify carries
+linked files over without reading them.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
 
 
 LINK = "link"  # a hard link: one inode, so one mode, group and ACL, in both releases
-REFLINK = "reflink"  # an inode of its own that shares the blocks
-COPY = "copy"  # copied on the target
-NONE = "none"  # fetched from the source, as new files are
-REFUSED = "refused"  # none of these, since none was requested: plan stops if files are unchanged
+REFLINK = "reflink"  # a new inode that shares the blocks
+COPY = "copy"  # a copy made on the target
+NONE = "none"  # fetched from the source, like new files
+REFUSED = "refused"  # none of the above, since no copy was requested: plan stops if files are unchanged
 
 
 def choose(reuse: str, *, reflinks: bool, links: bool, other_policy: bool, copy_unchanged: bool) -> str:
     """Choose how unchanged files come into the new release.
 
-    `other_policy`: the current release has other permissions than the new release.
+    `other_policy` means that the current release has other permissions than the new release will have.
 
     | plan.reuse         | reflinks | links | permissions | --copy-unchanged | files are |
     |--------------------|----------|-------|-------------|------------------|-----------|
@@ -74,20 +75,20 @@ def choose(reuse: str, *, reflinks: bool, links: bool, other_policy: bool, copy_
 # Which rows of a listing the current release has already: a merge of listing and manifest, by columns.
 #
 # Both have up to 10^8 rows in the order of the paths' bytes, nearly all unchanged. Row by row, the plan of a
-# million files took 28.9 CPU seconds. By columns, unchanged rows do not become Python objects. This takes 4.3
-# seconds, twice the time of a first plan (`tests/planning/test_unchanged_rows.py`). Memory contains one batch
-# of the listing, and the records up to its last path.
+# million files took 28.9 CPU seconds. By columns it takes 4.3 seconds, twice the time of a first plan, since
+# unchanged rows do not become Python objects (`tests/planning/test_unchanged_rows.py`). Memory contains one
+# batch of the listing, and the records up to its last path.
 
-ALIKE = ("token", "size", "key", "version")  # columns that are equal if a row is unchanged
-# Columns of a manifest that a `Reuse` has.
+ALIKE = ("token", "size", "key", "version")  # columns whose values are equal if a row is unchanged
+# Columns of a manifest from which a `Reuse` is made.
 BROUGHT = tuple(name for name in Reuse._fields if name != "staging")
-COLUMNS = ("path", *ALIKE, "source", "modified_ns", *BROUGHT)  # the columns read of a manifest
+COLUMNS = ("path", *ALIKE, "source", "modified_ns", *BROUGHT)  # the columns that are read of a manifest
 _PLACE = FORM.schema.get_field_index("reuse")
 _REUSE = FORM.schema.field(_PLACE)
 
 
 class ReuseRules(NamedTuple):
-    """When the release's file at a path is the listed object.
+    """Decides whether the release's file at a path is the listed object.
 
     | token     | size | key, source, version | time, if kept    | size below giants | unchanged |
     |-----------|------|----------------------|------------------|-------------------|-----------|
@@ -102,8 +103,8 @@ class ReuseRules(NamedTuple):
     """
 
     sources: Mapping[int, int]  # maps the release's source indices to the present indices
-    giant_bytes: int  # size from which objects are split into parts over several shards
-    keep_mtime: bool  # whether files get their object's time, so that times must also be equal
+    giant_bytes: int  # bytes; objects of at least this size (giants) are split into parts over several shards
+    keep_mtime: bool  # whether files get their objects' times, so that times must be equal, too
     proven: bool  # whether only empty files, and files that a source checksum proved, count as unchanged
 
 
@@ -115,8 +116,8 @@ def with_reuse(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of shards, all of them whole files, with `reuse` set if `records` have the same file.
 
-    `records` has the columns COLUMNS of a manifest. Both are sorted by the bytes of the path. `free` gets the
-    records that no row reuses.
+    `records` have the columns COLUMNS of a manifest. Rows and records are sorted by the bytes of the path.
+    `free` gets the records that no row reuses.
     """
     held = RowCursor(records)
     for batch in rows:
@@ -188,26 +189,27 @@ def brought(held: pa.RecordBatch, same: pa.Array, timed: pa.Array | None = None)
 
 # New rows of a listing whose bytes the current release has under another name, found by their checksums.
 #
-# A store has no rename: a moved object is a new key. If the source states its checksum, that may have proven
-# a file of the release that no unchanged row reuses. Then the object is not fetched again.
+# A store has no rename: a moved object is a new key. If the source states the object's checksum, it may equal
+# the checksum of a file in the release that no unchanged row reuses. Then the object is not fetched again.
 #
 # | the source states of the new row     | the release's file was proven by  | same size | reused           |
 # |--------------------------------------|-----------------------------------|-----------|------------------|
 # | a strong checksum of all its bytes   | the same checksum                 | yes       | yes              |
-# | xxh3_128 of all its bytes            | any, and its digest is the same   | yes       | yes              |
+# | xxh3_128 of all its bytes            | any; the file's digest is equal   | yes       | yes              |
 # | an etag of 32 hexadecimal digits     | an MD5 of this value, by reading  | yes       | yes              |
-# | the same                             | another checksum; it has the same | yes       | if its MD5 is    |
-# |                                      | etag                              |           | this value       |
+# | an etag of 32 hexadecimal digits     | another checksum, and had the     | yes       | if its MD5 is    |
+# |                                      | same etag                         |           | this value       |
 # | size and time, a CRC, a sum of parts | any                               | yes       | no               |
 #
-# The fourth row is usual at stores that state a CRC of each object. The CRC proves a fetched file, so its MD5
-# is not computed then. Computing it now, from the file here, costs less than fetching the object.
+# The fourth row is usual at stores that state a CRC of each object. The CRC proved the file when it was
+# fetched, so its MD5 was not computed. Computing the MD5 now, from the file on the target, costs less than
+# fetching the object.
 #
 # Each file of the release is reused once, so no two names of a release share an inode. Empty files and giants
 # are left out. At most MOST new rows and MOST unused files are kept in memory; a larger change is not
 # searched.
 
-MOST = 1_000_000  # most rows of either kind in memory, of some 200 bytes each
+MOST = 1_000_000  # number of new rows, and of unused files, in memory, at most; some 200 bytes each
 _MD5 = "^[0-9a-f]{32}$"
 _NEW = ("path", "size", "modified_ns", "checksum", "token")
 
@@ -226,9 +228,9 @@ class RenamedRows:
         self._counts = [0, 0]
         self._matched: pa.RecordBatch | None = None
         self.gathering = True
-        self.files = self.bytes = 0  # number and bytes of renamed files
-        # Sizes of renamed files that get inodes of their own, since times are kept, and differ from the
-        # release's.
+        self.files = self.bytes = 0  # number of renamed files, and the sum of their bytes
+        # Sizes of renamed files that get new inodes, since times are kept and the release's file has another
+        # time.
         self.own_sizes: list[int] = []
 
     @property
@@ -243,7 +245,7 @@ class RenamedRows:
         self._keep(self._free, 1, records.filter(pc.and_(plain, pc.starts_with(records["digest"], PLAIN))))
 
     def gather(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows unchanged, and keep the new rows."""
+        """Yield all rows as they are, and keep a copy of the new ones."""
         import pyarrow.compute as pc
 
         for batch in rows:
@@ -253,8 +255,8 @@ class RenamedRows:
             yield batch
 
     def match(self, md5_of: Callable[[bytes, int], str]) -> bool:
-        """Return whether any gathered row is a file of the release; gather no more. `md5_of` returns the MD5
-        of a release's file from path and size, or "" if it does not read the file."""
+        """Return whether any gathered row is a file of the release; gather no more. `md5_of` gets path and
+        size of a release's file, and returns the file's MD5, or "" if it does not read the file."""
         self.gathering = False
         new, free = self._new, self._free
         self._new, self._free = [], []
@@ -368,7 +370,8 @@ def _stated(new: pa.RecordBatch) -> pa.Array:
 
 
 def _proven(free: pa.RecordBatch, *, whole: bool) -> pa.Array:
-    """Return the strong checksum that proved each file; if there is none, with `whole`, its own digest."""
+    """Return the strong checksum that proved each file. With `whole`, a file without one has its own
+    digest."""
     import pyarrow.compute as pc
 
     own = pc.replace_substring(free["digest"], PLAIN, f"{PLAIN}full:")
@@ -389,12 +392,12 @@ class UnreadableError(FailedError):
 
 @dataclass(frozen=True)
 class BaseRelease:
-    release: str | None  # the release's name; None if everything is fetched
-    why: str  # the reason if everything is fetched, otherwise ""
+    release: str | None  # name of the release to reuse; None if everything is fetched
+    why: str  # the reason why everything is fetched; "" if it is not
     manifest: Path | None = None
     sources: dict[int, int] | None = None  # maps the release's source indices to this run's
-    way: str = LINK  # how its files come into the new release (`choose`)
-    differing: Sequence[str] = ()  # its keys of `permissions` with other values
+    way: str = LINK  # how the release's files come into the new release (`choose`)
+    differing: Sequence[str] = ()  # the keys of `permissions` that have other values in the release
 
     def files(
         self, listing: Path, over: TakeOver | AdoptedRows, rules: ReuseRules, renamed: RenamedRows
@@ -486,10 +489,10 @@ def _records(manifest: Path) -> Iterator[pa.RecordBatch]:
 
 
 def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tuple[bool, str]:
-    """Return whether verify may carry files over, and a sentence that says so; "" if nothing is linked.
+    """Return whether verify may carry files over, and a sentence about it ("" if nothing is linked).
 
-    `stable`: whether the file system always shows a file under the same inode number. The base is the release
-    whose files are linked.
+    `stable` says whether the file system always shows a file under the same inode number. The base is the
+    release whose files are linked.
 
     | case                                                      | linked files that are read |
     |-----------------------------------------------------------|----------------------------|
@@ -498,7 +501,7 @@ def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tupl
     | the base's manifest is not that stated in its seal        | all                        |
     | an audit found other bytes in the base                    | all                        |
     | an administrator holds the base (`target.root_files`)     | all                        |
-    | any other                                                 | as `verify.linked` decides |
+    | any other                                                 | as `verify.linked` says    |
     """
     release = base.release
     if release is None or base.manifest is None or not totals.unchanged:

@@ -1,4 +1,5 @@
-"""publish: a verified tree becomes a release: sealed, revealed by one rename, then pointed at.
+"""publish: turns a verified tree into a release. It is sealed, revealed by one rename, and then `current` is
+pointed at it.
 
 It first does verify for shards without a valid receipt. A shard that changed since verify loses its receipt
 and is verified again. If a file has other permissions than configured, the permissions step first visits each
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 STEP = "publish"
-ROUNDS = 3  # verifications of files touched after verify, before publish fails
+ROUNDS = 3  # number of verifications of files touched after verify, before publish fails
 
 
 def run(context: Context, dataset: str) -> PublishReceipt:
@@ -76,11 +77,12 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         _describe(context, run)
         _sign(run)
         verdicts.forget(layout, info.release)
-        # A removed release of this name left this receipt. With it, this publication would end before its
-        # line in the history.
+        # A removed release of this name left this receipt. If the receipt stayed, this publication would end
+        # before it adds its line to the history.
         receipts.drop(run.folder.receipt(STEP))
     context.stop.check()
-    # Reveal also if an attempt did so and died before it reported it: the rename may not be durable.
+    # Reveal even if an earlier attempt revealed the release and died before reporting that, since the rename
+    # may not be durable.
     reveal.reveal(layout, info.release, context.assert_held)
     pins.make_folder(context, layout, info.release)
     stored = seals.of_run(run)
@@ -149,7 +151,8 @@ def _seal(context: Context, run: Run) -> None:
     for attempt in range(ROUNDS + 1):
         ensure_verified(context, run)
         try:
-            # A further round accepts pages that a job keeps in memory, as those of a mapped file always stay.
+            # A further round accepts pages that a job keeps in memory, since the pages of a mapped file
+            # always stay there.
             deviations = seal_staging(context, run, in_memory=attempt > 0, overdue=attempt == 0)
         except RecordsError as error:
             if attempt == ROUNDS:
@@ -220,14 +223,14 @@ def _sign(run: Run) -> None:
 
 def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
     """Raise FindingsError if the release is unsigned although this account signs: readers who verify
-    signatures would reject it as `current`. A release published before may be unsigned."""
+    signatures would reject it as `current`. A release that was published earlier may be unsigned."""
     if layout.signing.key is None:
         return
     seals.demand(layout, stored.seal.release, stored)
 
 
 def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:
-    """Return whether the history lacks this seal because this publication was not noted.
+    """Return whether the history lacks this seal only because this publication has not been noted yet.
 
     The history then has only the seal of an earlier, removed release of this name. After a completed
     publication any other seal is forged.
@@ -237,7 +240,8 @@ def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:
 
 
 def take_back(run: Run, path: str, shards: Iterable[int]) -> None:
-    """Durably take back the journal's lines of this giant's parts, whose bytes contradict the source."""
+    """Durably take back the journal's lines for the parts of this giant, whose bytes contradict the
+    source."""
     folder = run.folder
     for shard in (run.shards[index] for index in shards):
         journals = folder.journals(shard.index)

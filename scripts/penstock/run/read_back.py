@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 STEP = "verify"
-SHOWN = 5  # most files in a warning
-ROUNDS = 2  # new copies of a shard's damaged files in one call, before verify fails
+SHOWN = 5  # number of files in a warning, at most
+ROUNDS = 2  # number of times that a shard's damaged files are copied again in one call, before verify fails
 
 
 def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> VerifyReceipt:
@@ -64,8 +64,8 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         except (LockedError, PreflightError, InterruptedRunError, CancelledError):
             raise
         except PenstockError:
-            # Workers that read wrong rows end the reading. They have taken these rows back from the journal,
-            # and their outcomes list them.
+            # Workers that read wrong bytes end the reading. They have already taken the rows concerned back
+            # from the journal, and their outcomes list these rows.
             ends = shard_claims.last_ends(folder, STEP)
             damaged = {
                 index: outcome

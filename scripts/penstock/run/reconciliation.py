@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from penstock.target.modes import FilePermissions
 
     Joined = tuple[Files, tuple[int, ...]]
-    """Files, and the shards that hold their rows."""
+    """Files, and the shards that contain the files' rows."""
 
 
 # Compare a staging's tree with verify's records and with the configured permissions.
 #
-# A single lstat of each file serves both comparisons. It is made here, after the last writer. Earlier, only a
-# file's writer calls lstat.
+# A single lstat of each file serves both comparisons. It is made here, after the last writer has ended.
+# Before, only a file's writer calls lstat.
 
 
 @dataclass
@@ -53,16 +53,20 @@ class Deviations:
     """The closing walk's deviations; at most `NAMED_FILES` of each kind have names."""
 
     extra: list[str] = field(default_factory=list)
-    leftover: list[str] = field(default_factory=list)  # temporary files of an unseen attempt of copy: swept
+    # temporary files of an attempt of copy that was not seen; they are removed
+    leftover: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)  # size, kind or times differ from verify's records
-    permissions: list[str] = field(default_factory=list)  # other mode, group or ACL than configured
+    # files whose size, kind or times differ from verify's records
+    touched: list[str] = field(default_factory=list)
+    # files and folders with another mode, group or ACL than configured
+    permissions: list[str] = field(default_factory=list)
     contradicted: list[str] = field(default_factory=list)  # giants that contradict the source's checksum
-    # Contradicted giants, which are to be copied again, with the shards of their parts.
+    # {path of a contradicted giant, which is to be copied again: shards of its parts}
     wrong: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    # Files with less evidence than possible here, since a page stayed cached.
+    # Files with less evidence than this file system allows, since a page stayed cached.
     weak: list[str] = field(default_factory=list)
-    overdue: list[str] = field(default_factory=list)  # carried-over files not read within `verify.linked`
+    # carried-over files that were not read within `verify.linked`
+    overdue: list[str] = field(default_factory=list)
     shards: set[int] = field(default_factory=set)  # shards of all deviations except extra and leftover
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -160,8 +164,8 @@ def _touched(item: WalkedPath, record: Record) -> str:
 
 # The closing walk: listing = records = tree, in one pass over three streams in the same order.
 #
-# Memory contains only deviations. A giant's parts become one record here. Whole files are compared by
-# columns, and row by row only if columns differ.
+# Memory contains only deviations. The parts of a giant (an object copied in parts) become one record here.
+# Whole files are compared by columns, and row by row only if columns differ.
 
 
 def _taken_for_granted(_: Entry, __: SourceChecksum) -> bool:
@@ -182,7 +186,7 @@ def close(
     """Yield the records of all files, in order, each compared with its listed entry and with the tree.
 
     Raises FailedError if the records are not those of the listing. Adds deviations on the target to
-    `deviations`: the records are valid only if none was added by the end. `ask` returns the source's
+    `deviations`: the records are valid only if no deviation was added by the end. `ask` returns the source's
     checksums of a giant. `as_assumed`, called only if a composite checksum disagrees, returns whether the
     giant was uploaded in parts of the assumed size. `folders` are expected empty folders. `permissions` is
     None if they are not compared.
@@ -324,8 +328,8 @@ def _giant(
     deviations: Deviations,
     shards: tuple[int, ...],
 ) -> Record:
-    """Return one record for a giant, with its parts' weakest storage grade, and a digest over their digests.
-    Compares the parts' combined sums with the source's checksums of the object."""
+    """Return one record for a giant, with the weakest storage grade of its parts, and a digest over the
+    parts' digests. Compares the parts' combined sums with the source's checksums of the object."""
     rows = [row for _, row in parts]
     records = [row.record for row in rows]
     digests = b"".join(bytes.fromhex(Digest.parse(r.digest).value) for r in records)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.look.release_comparison import Listing
 
     Measured = tuple[Leg, Sequence[int]]
-    """A leg, and the sizes of its files in bytes."""
+    """A leg (copies with one number of streams), and the sizes of its files in bytes."""
 
 
 # `penstock run --dry-run`: what a run would do, and how long its copy would take.
@@ -131,16 +131,17 @@ def _would(status: StatusResult, step: str) -> str:
 # lock removes the hidden folder.
 
 STEP = "rehearse"
-NAME = "rehearsal"  # stands for the run and the release in the lock
-MOST = 16384  # most objects of a sample
-FIRST = 64  # files of the first slice: enough for all sizes, to 1/64 (`core.balance.spread_by_size`)
-# The first slice is subtracted from a slice that has at least this many times its files.
+NAME = "rehearsal"  # stands for run and release in the dataset's lock
+MOST = 16384  # number of objects in a sample, at most
+# number of files in the first slice: enough to represent all sizes, to 1/64 (`core.balance.spread_by_size`)
+FIRST = 64
+# Factor; the first slice is subtracted from a slice that has at least this many times as many files.
 MUCH_LARGER = 3
-# Each further slice is cut to take the fraction FILLED of the leg's remaining time, by the last slice's rate.
-# No slice begins when the fraction LAST of the leg's time, or less, is left.
+# Each further slice is made so large that, at the last slice's rate, it takes the fraction FILLED of the
+# leg's remaining time. No slice begins when the fraction LAST of the leg's time, or less, is left.
 FILLED, LAST = 0.6, 0.1
 
-# Fields that reading a shard back shares with its copy.
+# Fields that the measurement of reading a shard back shares with that of copying it.
 SHARED = ("shard", "rows", "journals", "data", "engine", "verify", "run", "attempt", "host")
 
 
@@ -151,7 +152,8 @@ class _OutOfTimeError(FailedError):
 def rehearse(
     context: Context, dataset: str, seconds: float, streams: Sequence[int] = ()
 ) -> tuple[Rehearsal, Sequence[int]]:
-    """Rehearse for `seconds`, with a leg for each number of `streams`; () means a copy's own number.
+    """Rehearse for `seconds`, with a leg for each number in `streams`; () means one leg with a copy's own
+    number of streams.
 
     Returns the content of `rehearsal.json`, and the sizes of the files of its `leg`. Raises PreflightError if
     no object can be copied, and FailedError if a copy failed or the time was too short for a slice. Raises
@@ -267,7 +269,7 @@ class _Stage:
         self._context, self._layout, self._config = context, context.layout(dataset), context.dataset(dataset)
         self._sample, self._sizes = sample, sample["size"].to_pylist()
         self._next = self._files = 0
-        # Bytes copied before this slice, copied so far, and copied at its end.
+        # Bytes copied before this slice, bytes copied so far, and bytes copied at the slice's end.
         self._before = self._moved = self._at_end = 0
         ops = rate_of(context.ops_hold, context.ops) if context.ops else None
         self._paces = (ops, share)
@@ -303,7 +305,8 @@ class _Stage:
             except (_OutOfTimeError, NoSpaceError) as error:
                 if not done:
                     raise
-                remove_tree(self._layout.rehearsal, self._context.spend)  # only this leg writes there
+                # no other process writes in this folder
+                remove_tree(self._layout.rehearsal, self._context.spend)
                 if isinstance(error, NoSpaceError):
                     _cut_short(self._context, self._config.name, "a further slice of the sample", error)
                 break

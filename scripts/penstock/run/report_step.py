@@ -1,7 +1,7 @@
 """report: gather a run's receipts into one result (`look.views.keys.Result`), and write its page and table.
 
-Takes no lock, and changes only these files (the page, and `elements.parquet` beside it). For a failed run the
-page shows its progress, and what failed.
+Takes no lock, and changes no files except the page and the table (`elements.parquet` beside it). For a failed
+run the page shows its progress, and what failed.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
         TimedAmount,
     )
 
-SHOWN = 100  # most failed files in a result
-SHOWN_CAUSES, SHOWN_SLOWEST = 12, 10  # most causes of retries, and most slow objects, in a result
-POINTS = 400  # fewest points that the thinned curve of throughput keeps
+SHOWN = 100  # number of failed files in a result, at most
+SHOWN_CAUSES, SHOWN_SLOWEST = 12, 10  # number of causes of retries, and of slow objects, in a result, at most
+POINTS = 400  # number of points that the thinned curve of throughput keeps, at least
 
 
 def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
@@ -158,7 +158,8 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     ended = max((r["ended"] for r in done.values() if r), default=0.0)
     if ended:
         result["ended"] = _iso(ended)
-        # The sum of the steps' times has no days between a failure and the command that continued.
+        # The sum of the steps' times is used, since it excludes the days between a failure and the command
+        # that continued the run.
         result["seconds"] = round(sum(step["seconds"] for step in result.get("steps", ())), 3)
     return result, accounts
 
@@ -166,8 +167,8 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
 def judged(judgement: Judgement, readers: Judgement) -> Result:
     """Return the values that the judgement of a release adds to its run's result.
 
-    They are its last audit and, if its gate is closed, {status, why, findings}. `readers` is the judgement of
-    `current`, which adds the release that readers use.
+    These are the last audit and, if the release's gate is closed, {status, why, findings}. `readers` is the
+    judgement of `current`, which adds the release that readers use.
     """
     last = verdicts.last(judgement.verdict)
     shown: Result = {"last_audit": last} if last else {}
@@ -237,14 +238,14 @@ def _amounts(
 
 
 def _compared(context: Context, run: Run, elements: Sequence[ElementReceipt], copied: TimedAmount) -> Result:
-    """Return the last command's copy beside the ceiling that limits it. Elements' own rates are no ceiling
-    here, since this copy measured them, or they are assumed."""
+    """Return the last command's copy, compared with the ceiling that limits it. The elements' own rates do
+    not count as a ceiling, since they were measured by this copy, or are assumed."""
     copies = [e for e in elements if e.step == "copy"]
     size, seconds = copied.get("moved_bytes", 0), copied.get("moved_seconds", 0.0)
     if not size or not seconds:
         return {}
     compared: Result = {}
-    # Bytes are counted for each command, files only if one command moved all of them.
+    # Bytes are known for each command; files are known only if a single command moved all of them.
     files = sum(e.done_files - e.linked for e in copies) if receipts.moved(copies) == size else 0
     at_once = min(len(copies), context.cluster.slots("copy"))
     ceilings = forecast.known(context.config, run.layout)
@@ -260,8 +261,8 @@ def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementR
     """Return the number of rows that all attempts linked, and the number that they took over.
 
     `planned` has the reused rows by shard, of which `unchanged` in all are linked. A receipt counts only its
-    own attempt's reuse. Earlier attempts reused rows before they copied any. So they count as having reused
-    the planned number, as far as their own rows allow.
+    own attempt's reuse. Earlier attempts reused rows before they copied any. So each counts as having reused
+    the planned number of rows, but never more than the rows that it finished.
     """
     before = sum(min(e.files - e.done_files, planned.get(e.index, 0) - e.linked) for e in copies)
     rows = sum(e.linked for e in copies) + before
@@ -346,7 +347,7 @@ def throughput(copies: Sequence[ElementReceipt]) -> list[list[float]]:
     begin = min(e.started for e in copies)
     steps = []
     for element in copies:
-        # Work of earlier attempts is not part of this element's time.
+        # Work that earlier attempts did is left out, since it was not done in this element's time.
         files, size = element.files - element.done_files, element.bytes - element.done_bytes
         for seconds, many, much in element.samples:
             many, much = max(many, files), max(much, size)
@@ -381,7 +382,7 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
 
 
 def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]) -> str:
-    """Return an element's error, or else the note of the last end, as `penstock status` shows it."""
+    """Return an element's error or, without one, the note of the last end, as `penstock status` does."""
     folder, layout = run.folder, run.layout
     for step in RUN_IN_ELEMENTS:
         for index, outcome in shard_claims.last_ends(folder, step) if plan else ():
@@ -403,7 +404,7 @@ def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]
 
 
 def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepResult:
-    """Return a step's row. `moved` is its own work, without linked or carried-over files."""
+    """Return a step's row. `moved` is the step's own work, without linked or carried-over files."""
     out: StepResult = {
         "step": name,
         "status": "done",

@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from penstock.tables.manifest import Files, SeenRow
 
 
-STEP = 1.2  # ratio of the histogram's bounds
+STEP = 1.2  # ratio between neighbouring bounds of the histogram
 
 
 class ReadDelays:
     """`core.grades.read_delay` of all files, computed by columns, since a release may have 10^9 files.
 
-    The histogram's bounds are powers of STEP. So the median is too short by at most one step, and memory is
+    The histogram's bounds are powers of STEP. So the median is at most one step too short, and memory is
     bounded.
     """
 
@@ -98,21 +98,21 @@ class ReadDelays:
 
 
 class RecordsError(FailedError):
-    """A shard's records are not those that verify wrote. Its receipt was dropped; verify the shard again."""
+    """A shard's records are not those that verify wrote. Its receipt was dropped; verify it again."""
 
 
 SHOWN_EVERY = 8192
-MOST_LINES = 1_000_000  # a release of this many files or more gets no text for `xxhsum -c`
+MOST_LINES = 1_000_000  # number of files from which on a release gets no text manifest for `xxhsum -c`
 
 
 def seal_staging(context: Context, run: Run, *, in_memory: bool = False, overdue: bool = True) -> Deviations:
     """Write the manifests and the seal into staging, durably, unless it returns deviations.
 
-    `in_memory`: a linked file may have less than the grade that `auto` requires, since readers of another
-    release keep its pages in memory; the seal then has `reread`. `overdue`: a carried-over file whose last
-    reading is older than `verify.linked` is a deviation. An earlier attempt may be about to reveal its sealed
-    files. So they are replaced only under the lock, file by file, and never missing meanwhile. Raises
-    FailedError, RecordsError.
+    `in_memory` lets a linked file have less than the grade that `auto` requires, since readers of another
+    release keep its pages in memory. The seal then has `reread`. `overdue` means that a carried-over file
+    whose last reading is older than `verify.linked` is a deviation. An earlier attempt may be about to reveal
+    the files that it sealed. So manifests and seal are replaced only under the lock, file by file, and are
+    never missing meanwhile. Raises FailedError, RecordsError.
     """
     dataset_folders.close_staging(run.layout, run.release)
     try:

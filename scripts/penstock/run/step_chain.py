@@ -2,7 +2,7 @@
 
 The workflow runs each of these steps as a rule of its own. A later step repeats them if they are incomplete:
 after files read back damaged, or were touched, or after a crash. A step that was never finished is not begun
-here; the caller's error has its command.
+here; the caller's error names the step's command.
 
 | permissions' receipt | copy was finished    | verify's receipts | then                                   |
 |----------------------|----------------------|-------------------|----------------------------------------|

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.jobs.run_cleanup import AbandonedStaging
 
 
-MOST = 16 << 30  # most bytes that this single process reads; many processes fetch the other files
+MOST = 16 << 30  # bytes that this single process reads, at most; other files are fetched by many processes
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -78,7 +78,8 @@ class HeldFiles:
             return ""
 
 
-# The probe of a target, as plan uses it: causes to stop a run, notes for people, and values for elements.
+# The probe of a target, as plan uses it: it gives causes to stop a run, notes for people, and values for
+# elements.
 #
 # It tries the file system in hidden folders of the dataset and of `releases`, and removes these afterwards.
 
@@ -92,7 +93,8 @@ class TargetProbe:
         self._at = str(run.layout.folder)
         store = facts(run.layout.folder)
         entries = run.config.dataset.permissions.acl
-        # Differences between the target and penstock's table of file systems, or the dataset's ACL.
+        # Differences between the target and penstock's table of file systems, and problems with the dataset's
+        # ACL.
         self.results: Sequence[CheckResult] = [
             *acls(self._report, len(entries), store.traits.acls),
             *differences(store, self._report),
@@ -144,8 +146,8 @@ class TargetProbe:
 
 # Files that another run has staged already and that this run takes over instead of copying them.
 #
-# A row keeps its source proof from the other run. Verify reads every taken-over file back in this run,
-# whatever `verify.reread` is, and copies it from the source if its digest differs. Elements link or move
+# A row keeps the source proof that the other run recorded. Verify reads every taken-over file back in this
+# run, whatever `verify.reread` is, and copies it from the source if its digest differs. Elements link or move
 # whole files (`target.links.Linker.take_over`). The copy step moves giants before any element begins:
 # elements on several nodes then write the missing parts into the same file.
 
@@ -161,17 +163,17 @@ class TakeOver:
         proven: bool,
         distrust: bool = False,
     ) -> None:
-        """`proven`: take only rows proven by their source's checksum, or later by verify's reading.
+        """`proven` means to take only rows proven by their source's checksum, or later by verify's reading.
 
-        `distrust`: take only rows that the other run read from the source, and no rows that it linked from a
-        release.
+        `distrust` means to take only rows that the other run read from the source, and no rows that it linked
+        from a release.
         """
         self._distrust = distrust
         self.stagings, self._info, self._plan, self._proven = stagings, run.info, run.config.plan, proven
         self._keep_mtime = run.config.dataset.permissions.mtime == "keep"
-        # Maps a giant's path to the run whose staging has parts of it, its size, and the parts' `Reuse`.
+        # {path of a giant: (the run whose staging has parts of it, the giant's size, the parts' `Reuse`)}
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
-        self.used: set[str] = set()  # runs whose rows are taken over
+        self.used: set[str] = set()  # ids of the runs whose rows are taken over
 
     def __bool__(self) -> bool:
         return bool(self.stagings)
@@ -207,7 +209,7 @@ class TakeOver:
             self.used.add(staging.key)
             return taken(held.copied, staging.key)
         # A late process of the other run can only rename a whole file into place, but it writes directly into
-        # a giant. So giants are taken over only if all these processes are known to have ended.
+        # a giant. So giants are taken over only if all processes of the other run are known to have ended.
         if giant and staging.certain and entry.path not in self.giants:
             self._giant(staging, entry, held)
         return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TRIES = 7  # a listing's attempts at one page or file, within some six seconds
+TRIES = 7  # number of a listing's attempts at one page or file, made within some six seconds
 FIRST_PAUSE = 0.1  # seconds
 LONGEST_PAUSE = 20.0  # seconds
 INTEGRITY_TRIES = 2
@@ -32,7 +32,7 @@ INTEGRITY_TRIES = 2
 # copy continues with its other rows, and retries the row after this time.
 LONGEST_ASKED = 600.0
 OVERLOADED = frozenset({429, 503})  # HTTP statuses
-# error codes of S3 and Azure, whatever the HTTP status
+# error codes of S3 and Azure that mean overload, whatever the HTTP status
 OVERLOADED_CODES = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ServerBusy"})
 
 
@@ -75,16 +75,17 @@ def row_may_retry(error: PenstockError, tried: int) -> bool:
 
 
 def may_retry(error: PenstockError, tried: int) -> bool:
-    """Do as `row_may_retry`, but refuse a demanded pause beyond LONGEST_ASKED."""
+    """Return the result of `row_may_retry`, but False if a pause beyond LONGEST_ASKED is demanded."""
     return row_may_retry(error, tried) and (getattr(error, "after", None) or 0) <= LONGEST_ASKED
 
 
 class Pauses:
-    """The pauses of this process's threads for servers; `dataset.context` shows them in words."""
+    """The pauses of this process's threads before retries; `dataset.context` shows them in words."""
 
     def __init__(self) -> None:
         self._under_way: dict[int, tuple[float, TransientError]] = {}
-        self.answered = 0.0  # when the pause after a server's last answer ended (monotonic)
+        # end of the pause after the last error that a server answered, by the monotonic clock
+        self.answered = 0.0
 
     @contextlib.contextmanager
     def after(self, error: PenstockError, seconds: float) -> Iterator[None]:
@@ -126,10 +127,11 @@ def retrying(
 ) -> T:
     """Call `ask` up to `attempts` times, with growing pauses, while a retry may help; raise the last error.
 
-    `wait` gets the seconds of a pause; a true result ends the tries. `renew` gets the refusal and whether it
-    came on the last try; it fetches new credentials or raises (`credentials.renewed`). After the first
-    renewal there is no pause. `failed` gets each retried error. `may` gets an error and the number of tries.
-    `first` is the error of the caller's own first try, so that rows that succeed at once need no call.
+    `wait` gets the seconds of a pause; a true result means that no further try is made. `renew` gets the
+    refusal and whether it came on the last try; it fetches new credentials or raises (`credentials.renewed`).
+    After the first renewal there is no pause. `failed` gets each retried error. `may` gets an error and the
+    number of tries. `first` is the error of a first try that the caller made itself, so that after a success
+    it need not call this.
     """
     tried, renewed = 0, False
     while True:

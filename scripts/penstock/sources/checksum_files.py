@@ -3,7 +3,7 @@
 The accepted lines and names are those of `sha256sum -c` (coreutils, `split_3`):
 
     <hex>  <name>     <hex> *<name>      a blank, then a blank or `*`
-    <hex> <name>      <hex>TAB<name>     "BSD reversed": for all lines of a file, or for none
+    <hex> <name>      <hex>TAB<name>     "BSD reversed": all lines of a file, or none
     SHA256 (<name>) = <hex>              BSD, `--tag`, and openssl: `SHA2-256(<name>)= <hex>`
 
 Blanks and tabs may precede a line, and a carriage return may end it. A leading backslash marks an escaped
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Listed
     from penstock.sources.port import Source
 
-LARGEST = 1 << 30  # bytes of one checksum file, at most
+LARGEST = 1 << 30  # bytes in one checksum file, at most
 _BY_LENGTH = {32: "md5", 40: "sha1", 64: "sha256", 128: "sha512"}
 _NAMED = {
     "md5": "md5",
@@ -43,7 +43,8 @@ _NAMED = {
     "xxh64": "xxh64",
     "crc32c": "crc32c",
 }
-# algorithms by preference: cheap ones that also prove a giant (a file copied in parts) first, weak ones last
+# Algorithms by preference. Cheap algorithms that also prove a giant (a file copied in parts) come first, weak
+# algorithms last.
 _ORDER = ("xxh3_128", "xxh64", "crc32c", "sha256", "sha512", "sha1", "md5")
 _GNU = re.compile(r"[ \t]*(\\?)([0-9a-fA-F]{8,128})[ \t](.+)", re.DOTALL)
 _BSD = re.compile(r"[ \t]*(\\?)([A-Za-z0-9_/-]+) ?\((.+)\)[ \t]*=[ \t]*([0-9a-fA-F]{8,128})", re.DOTALL)
@@ -54,7 +55,7 @@ _OTHER = re.compile(
     r"b[23]sum|blake-?[23][bs]?p?|sha-?3(?![0-9])|sha-?(?:224|384)|sha-?512[-_/]?t?(?:224|256)|shake|keccak"
     r"|xxh3(?!_128)|xxh32|crc-?32(?!c)|crc-?64|cksum|adler|ripemd|rmd-?160|whirlpool|tiger|md[24]|sm3|gost|k12|skein"
 )
-# Byte order marks; of two that begin alike the longer comes first.
+# {byte order mark: encoding}. Of two marks that begin alike, the longer comes first.
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -96,7 +97,7 @@ def parse(text: str, key: str) -> dict[str, SourceChecksum]:
             if one_blank and reversed_form is False:
                 why = f"one blank before the name, and two in lines above: {in_quotes(line[:120])}"
                 raise ObjectError("not a line of this checksum file", where=key, why=why)
-            # In a reversed file a second blank is part of the name.
+            # In a file of "BSD reversed" lines, a second blank is part of the name.
             reversed_form = one_blank or reversed_form is True
             if not reversed_form:
                 name = name[1:]
@@ -112,7 +113,7 @@ def parse(text: str, key: str) -> dict[str, SourceChecksum]:
 
 
 def text_of(content: bytes, key: str) -> str:
-    """Decode a checksum file as UTF-8, or by its byte order mark. If it is a clear-signed message (RFC 9580,
+    """Decode a checksum file as UTF-8, or as its byte order mark says. Of a clear-signed message (RFC 9580,
     7), return the signed text; the signature is not verified. Raises ObjectError if the mark does not fit.
     """
     mark = next((mark for mark in _MARKS if content.startswith(mark)), b"")
@@ -153,8 +154,8 @@ def _unknown(name: str, key: str) -> ObjectError:
 
 
 def _algorithm_hint(key: str) -> str:
-    """Guess the algorithm from a name such as SHA256SUMS, md5sums.txt, a.tar.xxh128. "" if it names none:
-    then a checksum's length decides. Raises ObjectError for an unsupported algorithm."""
+    """Guess the algorithm from a name such as SHA256SUMS, md5sums.txt, a.tar.xxh128. Return "" if the name
+    states none; then each checksum's length decides. Raises ObjectError for an unsupported algorithm."""
     name = key.rpartition("/")[2].lower()
     suffix = name.rpartition(".")[2].removesuffix("sums").removesuffix("sum").replace("-", "")
     if suffix in _NAMED:
@@ -170,7 +171,7 @@ def unescape(name: str) -> str:
 
 
 def _joined(folder: str, name: str) -> str:
-    """Return the key of a name; `./a`, `b//a` and `../a` are resolved from the checksum file's folder."""
+    """Return the key that a name in a checksum file of `folder` means; resolve `./a`, `b//a` and `../a`."""
     plain = not name.startswith(("./", "/")) and "//" not in name and "/." not in f"/{name}"
     if not plain:
         return posixpath.normpath(posixpath.join(folder, name))

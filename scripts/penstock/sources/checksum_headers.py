@@ -19,7 +19,7 @@ from penstock.sources.http.values import decimal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The algorithms, strong and cheap ones first: the engine takes the first algorithm that it can compute.
+# The algorithms, strong and cheap ones first, since the engine takes the first algorithm that it can compute.
 S3_HEADERS = {
     b"x-amz-checksum-crc64nvme": ("crc64nvme", 8),
     b"x-amz-checksum-crc32c": ("crc32c", 4),
@@ -33,7 +33,7 @@ S3_HEADERS = {
 }
 _S3_ORDER = tuple(S3_HEADERS)
 _S3_NAMES = frozenset(S3_HEADERS)
-# algorithms whose checksums of consecutive ranges combine to the checksum of the whole
+# algorithms for which the checksums of consecutive ranges can be combined to the checksum of the whole
 COMBINE = frozenset({"crc64nvme", "crc32c", "crc32"})
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
 _MULTIPART = re.compile(r"([0-9a-fA-F]{32})-([1-9][0-9]{0,4})")
@@ -56,9 +56,11 @@ def decode(value: str, size: int) -> str | None:
 
 
 def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 0) -> list[SourceChecksum]:
-    """Return the checksums of S3's answer to a GET or HEAD, full ones first, the cheapest of a kind first.
+    """Return the checksums in S3's answer to a GET or HEAD. Full ones come first, and within a kind the
+    cheapest.
 
-    If `whole`, the answer is of the whole object. `part_bytes` is the size of its parts, 0 if unknown.
+    If `whole`, the answer is of the whole object. `part_bytes` is the size of the object's parts, 0 if
+    unknown.
 
     | type header | value ends in -N | the answer | becomes |
     |---|---|---|---|
@@ -102,7 +104,8 @@ def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int
 
 
 def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether the etag is an MD5: only if unencrypted, or encrypted by SSE-S3 (AWS, "Object")."""
+    """Return whether the etag is an MD5: only of objects without encryption or with SSE-S3 (AWS,
+    "Object")."""
     encrypted = headers.get(b"x-amz-server-side-encryption", b"AES256")
     return encrypted == b"AES256" and b"x-amz-server-side-encryption-customer-algorithm" not in headers
 

@@ -2,10 +2,10 @@
 off the terminal.
 
 Keys from the environment, and anonymous access (`anon`), do not change during a process, so a refusal is
-final at once. Files, profiles and helpers may soon give new keys: `backoff.retrying` retries for some
-seconds, the engine (`engine.credential_renewal`) for a minute. Credentials are any object with `origin`: the
-place they came from, for people (`the profile 'team'`), or "" if there are none. If they expire, they also
-have `expires`, in seconds since the epoch.
+final at once. Files, profiles and helper programs may soon give new keys, so `backoff.retrying` retries for
+some seconds, and the engine (`engine.credential_renewal`) for a minute. Credentials are any object with
+`origin`: the place they came from, for people (`the profile 'team'`), or "" if there are no credentials.
+Credentials that expire also have `expires`, in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def ended(error: PenstockError, secrets: object) -> FailedError:
 
 
 def failed(error: PenstockError) -> FailedError:
-    """Make the final error from the error of a failed renewal."""
+    """Return the final error, made from the error of a failed renewal."""
     hint = f"{error.hint}; then {RESUME}" if error.hint else RESUME
     return FailedError(error.what, where=error.where, why=error.why, hint=hint)
 
 
 def renewed(error: PenstockError, secrets: S, resolve: Callable[[], S], *, last: bool) -> S:
-    """Resolve credentials anew after the store refused `secrets`; the result may equal them. Raises
+    """Resolve credentials anew after the store refused `secrets`; the result may equal `secrets`. Raises
     FailedError if that cannot help, or if `last`, since no further try follows."""
     if last or not renewable(secrets):
         raise ended(error, secrets)

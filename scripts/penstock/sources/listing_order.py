@@ -1,4 +1,4 @@
-"""Fetches a listing's pages, one ahead of the caller. Checks the order of keys, and sorts on disk if a
+"""Fetches a listing's pages, one page ahead of the caller. Checks the order of keys, and sorts on disk if a
 store's order is not that of the keys' bytes.
 
 A *run* of objects at a time is sorted in memory and written to a file; then the runs are merged. So memory
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Listed
 
-RUN = 200_000  # objects sorted in memory at once
-FAN = 64  # runs that are merged at once: some 60 MiB of objects
-BATCH = 2048  # objects of one batch of output, and of one pickle of a run
-# Consecutive pages without a key after which a listing counts as endless. Stores may return such pages if
-# they skip deleted objects.
+RUN = 200_000  # number of objects that are sorted in memory at once
+FAN = 64  # number of runs that are merged at once (some 60 MiB of objects in memory)
+BATCH = 2048  # number of objects in one batch of output, and in one pickle in a run's file
+# Number of consecutive pages without a key after which a listing counts as endless. Stores may return such
+# pages if they skip deleted objects.
 EMPTY = 10_000
 
 
 class DisorderError(FailedError):
     """The store lists in an order other than that of the keys' bytes (directory buckets of S3 Express,
-    Storj). The caller lists again by `list_sorted`, if the source has it."""
+    Storj). The caller lists again by `list_sorted`, if the source has that method."""
 
 
 def disorder(key: str, last: str, where: str, hint: str = STORE_AMISS) -> FailedError:
-    """Make the error for a key that is not after `last`: `DisorderError`, or FailedError for the same key
-    with another size, version or time."""
+    """Make the error for a key that does not come after `last`: `DisorderError`. If the key equals `last`,
+    but size, version or time differ, make a FailedError."""
     if key == last:
         what = "the listing has a key twice, and not alike"
         return FailedError(what, where=where, why=in_quotes(key), hint=hint)
@@ -57,8 +57,8 @@ def in_order(
 ) -> Iterator[Sequence[Listed]]:
     """Sort the objects by the bytes of their keys, and keep duplicates. All `batches` are read first.
 
-    A run has `run` objects. Runs are written in `folder`, or the temporary folder if it is None. Raises
-    OSError if they cannot be written.
+    A run has `run` objects. Runs are written in `folder`, or in the temporary folder if `folder` is None.
+    Raises OSError if they cannot be written.
     """
     with scratch.folder(folder) as runs_in, ExitStack() as stack:
         runs = _Runs(runs_in)
@@ -74,8 +74,8 @@ def in_order(
 
 
 class _Runs:
-    """Sorted runs on disk. FAN runs of a level are merged into one run of the next level. So few files are
-    open at once, and an object is written only once for each level."""
+    """Sorted runs on disk. FAN runs of one level are merged into one run of the next level. So few files are
+    open at once, and an object is written only once in each level."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._made = folder, 0
@@ -113,10 +113,10 @@ def _write(path: Path, batches: Iterable[Sequence[Listed]]) -> Path:
 
 
 def _read(stack: ExitStack, path: Path) -> Iterator[Listed]:
-    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 (the stack closes it)
+    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 (the stack closes the file)
     size = path.stat().st_size
     while file.tell() < size:
-        yield from pickle.load(file)  # noqa: S301 (written above, in a folder of this process alone)
+        yield from pickle.load(file)  # noqa: S301 (by `_write`, in a folder that only this process uses)
 
 
 def endless(empty: int, where: str) -> FailedError | None:
@@ -147,9 +147,9 @@ P = TypeVar("P", bound=Page)
 
 
 class Objects(NamedTuple):
-    rows: Sequence[Listed]  # keys are relative to the prefix
+    rows: Sequence[Listed]  # the objects; their keys are relative to the prefix
     following: str
-    markers: int = 0  # folders' markers, left out
+    markers: int = 0  # number of folders' markers, which `rows` lacks
 
     @property
     def empty(self) -> bool:
@@ -185,8 +185,8 @@ def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) 
 def between(
     batches: Iterator[Sequence[Listed]], after: bytes, upto: bytes | None
 ) -> Iterator[Sequence[Listed]]:
-    """Yield the objects with `after` < key <= `upto` (None: to the end) of ascending batches, and read no
-    further. The batches may begin anywhere before `after`."""
+    """Yield the objects with `after` < key <= `upto` (None: to the end) from ascending batches, and read no
+    batch beyond. The batches may begin anywhere before `after`."""
     for batch in batches:
         if not batch or order(batch[-1]) <= after:
             continue

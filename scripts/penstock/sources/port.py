@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from penstock.core.errors import ExpiredCredentialsError
     from penstock.core.model import Entry, Listed, SourceChecksum
 
-REQUEST = 8 << 20  # bytes of a request to a source that cannot stream a whole object
+REQUEST = 8 << 20  # bytes of one request to a source that cannot stream a whole object
 
 
 # Returns whether a key belongs to the dataset or, for a key that ends in a slash, whether anything in that
-# folder may. Sources still list keys that do not belong, but refuse the dataset for none of them.
+# folder may. Sources still list other keys, but never refuse the dataset because of them.
 Keep = Callable[[str], bool]
 
 
@@ -65,7 +65,7 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum] | None:  # noqa: ARG002
-        """Do as `Source.checksum`, over this reader's connection. None means: call the source's method."""
+        """Do as `Source.checksum`, over this reader's connection. None: call the source's method."""
         return None
 
     def data_bytes(self, key: str, size: int) -> int:  # noqa: ARG002
@@ -76,14 +76,14 @@ class Reader(Protocol):
 
 @runtime_checkable
 class WholeReader(Reader, Protocol):
-    """A reader with a shorter way for small objects."""
+    """A reader that can read small objects by a single call."""
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]] | None:
         """Return all bytes of the listed version and their stated checksums, with all checks of `open` and
         `close`.
 
-        The bytes are returned as a part of `buffer`, which is larger than the object. None means that they
-        did not come in one read; use `open`.
+        The bytes are returned as a part of `buffer`, which is larger than the object. None means that the
+        bytes did not come in one read; the caller then uses `open`.
         """
 
 
@@ -101,19 +101,19 @@ class Continued(Protocol):
     """A source whose listing can begin at any key."""
 
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """List the objects with `after` < key <= `upto` (None: to the end), without listing the others."""
+        """List the objects with `after` < key <= `upto` (None: to the end), and only these."""
 
 
 class Source(Protocol):
     """One root or prefix of one store. Rare abilities have a default here."""
 
     url: str  # the URL for people and for the seal; never contains a secret
-    # The `renew` of `backoff.retrying`, if the source resolves its credentials itself. It is called by one
+    # The argument `renew` of `backoff.retrying`, if the source resolves its credentials itself; called by one
     # thread at a time.
     renew_refused: Callable[[ExpiredCredentialsError, bool], None] | None = None
     # Does as `list`, but sorts on disk in this folder, and yields nothing before the store's listing has
-    # ended. Used after `listing_order.DisorderError`; None if the store always lists in the order of the
-    # keys' bytes.
+    # ended. Used after `listing_order.DisorderError`. The attribute is None if the store always lists in the
+    # order of the keys' bytes.
     list_sorted: Callable[[Path], Iterator[Sequence[Listed]]] | None = None
     # Makes a function that many threads may call, over kept connections. It returns the object of a key as
     # `list` does, or None if the store does not find it. The object's time may lack fractions of a second.
@@ -129,7 +129,7 @@ class Source(Protocol):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Count the items that the last listing left out by policy, for each reason ({"links": 2})."""
+        """Return how many items the last listing left out by policy, for each reason ({"links": 2})."""
         return {}
 
     @property
@@ -140,13 +140,13 @@ class Source(Protocol):
     @property
     def hard_links(self) -> Mapping[str, int]:
         """Describe the last listing's hard links. `of` counts the files with several names, `files` their
-        names beyond the first; `bytes` is the size of copies under those names. Empty without hard links."""
+        names beyond the first; `bytes` is the size of copies under those names. Empty if there are none."""
         return {}
 
     @property
     def empty_folders(self) -> Sequence[str]:
-        """Return the last listing's empty folders, in the order of the files; all are in memory. Returns ()
-        unless the dataset keeps them (`empty_folders: keep`)."""
+        """Return the last listing's empty folders, in the order of the files; all of them are in memory.
+        Returns () unless the dataset keeps empty folders (`empty_folders: keep`)."""
         return ()
 
     def renew(self, credentials: object) -> None:  # noqa: ARG002
@@ -154,8 +154,8 @@ class Source(Protocol):
         return
 
     def check(self) -> bool | None:
-        """Reach the source once, cheaply, and return whether it has an object; None if that is not known.
-        Raises PreflightError that names the URL and a remedy."""
+        """Make one cheap request, and return whether the source has an object; None if that is not known.
+        Raises PreflightError with the URL and a remedy if the source cannot be reached."""
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """List everything below the root in batches, ascending by the key's bytes (`os.fsencode`), in bounded
@@ -164,16 +164,16 @@ class Source(Protocol):
     def list_one(self, key: str) -> Listed | None:
         """Return the object of this key as `list` would list it now.
 
-        None means that it is gone, both by name and in a new listing of its prefix; an unreadable object is
-        not gone. Raises TransientError for passing faults, ExpiredCredentialsError, ObjectError for a
-        refusal, and SourceChangedError if something else took its place.
+        None means that the object is gone, both by name and in a new listing of its prefix; an unreadable
+        object is not gone. Raises TransientError for passing faults, ExpiredCredentialsError, ObjectError for
+        a refusal, and SourceChangedError if something else took the object's place.
         """
 
     def reader(self) -> Reader: ...
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:  # noqa: ARG002
-        """Query the whole object's checksums, if answers to ranges do not state them (for the parts of a
-        giant). () if it has none."""
+        """Query the checksums of the whole object, for a giant (an object copied in parts), whose ranges'
+        answers may not state them. Return () if it has none."""
         return ()
 
     def part_sizes(self, entry: Entry, parts: int) -> Sequence[int] | None:  # noqa: ARG002
@@ -188,8 +188,8 @@ class Source(Protocol):
 
 @contextmanager
 def reading(source: Source, entry: Entry) -> Iterator[Body]:
-    """Open the listed object with a reader of its own. The body is closed at the end, or dropped after an
-    error. Raises as `Body.readinto` and `Body.close`."""
+    """Open the listed object with a new reader, for a `with` statement. The body is closed at its end, or
+    dropped after an error. Raises as `Body.readinto` and `Body.close`."""
     with closing(source.reader()) as reader:
         body = reader.open(entry, 0, entry.size)
         try:

@@ -12,7 +12,7 @@ from penstock.core.human import counted, in_quotes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHOWN = 100  # refused files named in one message; all are counted
+SHOWN = 100  # number of refused files that one message names, at most; all are counted
 
 
 class Remedy(Enum):
@@ -34,13 +34,14 @@ class Remedy(Enum):
 class RefusedFiles:
     """Items that the dataset's policies refuse: all are counted, and the error names the first SHOWN.
 
-    `keep` decides which items belong to the dataset; other items are never refused. It gets a folder's key
-    with a slash at its end, and returns False only if nothing below belongs. The root ("") always belongs.
+    `keep` decides which items belong to the dataset; other items are never refused. `keep` gets a folder's
+    key with a slash at its end, and returns False only if nothing below it belongs. The root ("") always
+    belongs.
     """
 
     def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
         self.count = 0
-        self.left_out = 0  # items that would be refused, had `include` and `exclude` not left them out
+        self.left_out = 0  # items that would be refused, if `include` and `exclude` did not leave them out
         self._keep = keep
         self._lines: list[str] = []
         self._remedies: dict[Remedy, None] = {}

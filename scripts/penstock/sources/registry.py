@@ -1,9 +1,9 @@
 """Opens the source of a URL with its secrets, and judges version tokens.
 
-The package of a kind (`config.source_kinds`) is imported on use, so no other store's library is loaded. Only
-`credentials`, and `open_source` without credentials, read the environment and files of secrets, and may use
-the network or a helper process. A *token* is a store's mark of an object's version (an etag, a generation);
-"" if the store states none.
+The package of a kind of source (`config.source_kinds`) is imported on use, so no other store's library is
+loaded. Only `credentials`, and `open_source` without credentials, read the environment and files of secrets,
+and may use the network or a helper process. A *token* is a store's mark of an object's version (an etag, a
+generation), or "" if the store states none.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def pinned(url: str, token: str) -> bool:
-    """Return whether reads can be conditional on this token. They can if it is a strong etag or a generation,
-    but not if it is a date or a weak etag."""
+    """Return whether reads can be conditional on this token. They can for a strong etag or a generation, but
+    not for a date or a weak etag."""
     return of_url(url).pins and bool(token) and " " not in token and not token.startswith("W/")
 
 
@@ -51,8 +51,8 @@ def _reading(config: SourceConfig) -> SourceKind:
 def credentials(config: SourceConfig) -> object | None:
     """Resolve the secrets of a source now, as a picklable object; None if it needs no secrets.
 
-    The parent process calls this. Workers get the result through a pipe, and new secrets by `Source.renew`
-    before temporary ones end (`expires`). Raises ConfigError, PreflightError.
+    The parent process calls this. Workers get the result through a pipe. Before temporary secrets expire
+    (`expires`), they get new secrets by `Source.renew`. Raises ConfigError, PreflightError.
     """
     if not (module := _reading(config).secrets):
         return None
@@ -61,7 +61,7 @@ def credentials(config: SourceConfig) -> object | None:
 
 
 def expires(secrets: object | None) -> float | None:
-    """Return when the credentials end, in seconds since the epoch; None: never, or unknown."""
+    """Return when the credentials expire, in seconds since the epoch; None if never, or unknown."""
     end = getattr(secrets, "expires", None)
     return end if isinstance(end, float) else None
 

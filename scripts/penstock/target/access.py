@@ -1,5 +1,5 @@
-"""Compares group, mode and ACL of a file or folder, and sets those that differ. Also decides which accounts a
-configuration trusts, by name or number.
+"""Compares group, mode and ACL of a file or folder with the wanted ones, and sets those that differ. Also
+decides which accounts a configuration trusts, by name or number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_listed(uid: int, names: Sequence[str]) -> bool:
 
     | a listed name or number               | matches if                                    |
     |---------------------------------------|-----------------------------------------------|
-    | a name that this machine knows        | its number is `uid`, or it is `uid`'s name    |
+    | a name that this machine knows        | its number is `uid`, or `uid` has this name   |
     | a number                              | it is `uid`                                   |
     """
     return any(user_number(name) == uid or (name and user_name(uid) == name) for name in names)
@@ -80,11 +80,11 @@ class ActualAccess(NamedTuple):
     gid: int
     links: int  # number of the inode's names (hard links)
     kind: int  # the file type, from stat.S_IFMT
-    acl: Acl | None  # None if there is no ACL, or it was not read as none is wanted; also of `default`
+    acl: Acl | None  # None if there is no ACL, or if it was not read since none is wanted; `default` likewise
     default: Acl | None  # the ACL that new entries of the folder inherit
 
     def in_words(self, wanted: Access) -> str:
-        """Return mode, group and those ACLs that are wanted, for a message."""
+        """Return, for a message, the mode, the group, and the ACLs that are wanted."""
         text = f"mode {self.mode:04o} and group {self.gid}"
         if wanted.acl is not None:
             text += f", ACL {posix_acl.in_words(self.acl)}"
@@ -113,7 +113,7 @@ def right(actual: ActualAccess, wanted: Access, gid: int | None) -> bool:
 
 
 def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None) -> None:
-    """Set what of `wanted` and `gid` differs from `actual`, without reading it back."""
+    """Set those parts of `wanted` and `gid` that differ from `actual`, without reading them back."""
     mode, changed = actual.mode, False
     if gid is not None and actual.gid != gid:
         os.chown(place, -1, gid)
@@ -130,7 +130,7 @@ def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None)
 
 
 def put_right(place: PathOrFd, wanted: Access, gid: int | None) -> bool:
-    """Call `look`, and `give` if the access differs. Returns whether it differed."""
+    """Call `look`, and `give` if the access differs. Returns whether the access differed."""
     actual = look(place, wanted)
     if right(actual, wanted, gid):
         return False

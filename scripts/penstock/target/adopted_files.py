@@ -1,10 +1,11 @@
 """Takes a tree that penstock did not write into staging, for `penstock adopt --seal`.
 
-One rename moves its top folder, and then each file gets its final access ("is settled"). No file is deleted:
-files that do not belong in the release are moved aside, to a folder beside the tree's old place. A file's
-mode, group, time and ACL are changed only if six facts hold. Its inode, size and time are those of the file
-that was read. It has only one name, belongs to this account, and is not open for writing. If only some of the
-last three fail, the file is moved aside, and the release gets a copy (`own`).
+One rename moves the tree's top folder; then each file gets its final access ("is settled"). No file is
+deleted: files that do not belong in the release are moved aside, to a folder beside the tree's old place. A
+file's mode, group, time and ACL are changed only if six facts hold. The file's inode, size and time are those
+of the file that was read. The file has only one name, belongs to this account, and is not open for writing.
+If only some of the last three facts do not hold, the file is moved aside, and the release gets a copy
+(`own`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-OPERATIONS = 4  # the most metadata operations that settling a file costs
+OPERATIONS = 4  # number of metadata operations for settling a file, at most
 
 
 def try_move(tree: Path, releases: Path, aside: Path) -> None:
@@ -69,7 +70,8 @@ def try_move(tree: Path, releases: Path, aside: Path) -> None:
 
 
 def _refuse_mounts(tree: Path) -> None:
-    """Raise PreflightError if mounts are in the tree: elsewhere, or after a reboot, their files are gone."""
+    """Raise PreflightError if mounts are in the tree: elsewhere, or after a reboot, their files are
+    missing."""
     inside = sorted(mount.point for mount in mounts() if f"{mount.point}/".startswith(f"{tree}/"))
     if inside:
         raise PreflightError(
@@ -122,7 +124,7 @@ def _immovable(tree: Path, releases: Path, error: OSError) -> PreflightError:
 def move_tree(tree: Path, data: Path, inode: int) -> None:
     """Durably rename the folder `tree` with this inode to `data`, unless `data` already is this folder.
 
-    Raises PreflightError if it cannot be renamed, FailedError if it is in neither place.
+    Raises PreflightError if the folder cannot be renamed, FailedError if it is in neither place.
     """
     if _inode(data) != inode:
         if _inode(tree) != inode:
@@ -162,17 +164,19 @@ def _inode(path: Path) -> int:
 class Settled(NamedTuple):
     """The result of settling a file of an adopted tree."""
 
-    why: str  # why the file is not taken over; "" if it is
+    why: str  # why the file is not taken over; "" if it is taken over
     mtime_ns: int = 0
-    ctime_ns: int = 0  # both times after settling, in ns since the epoch; 0 with `why`
+    # like `mtime_ns`, a time of the file after settling, in ns since the epoch; 0 if `why` is set
+    ctime_ns: int = 0
     certain: bool = False  # whether the file was not touched since it was read
-    # whether it is the file that was read, but is not this account's alone: `AdoptedFiles.own` may help
+    # whether the file is the one that was read, but does not belong to this account alone, so that
+    # `AdoptedFiles.own` may help
     others: bool = False
 
 
 class AdoptedFiles:
     """Takes over the files of an adopted tree, which `move_tree` made a staging's `data`. Paths are relative
-    to it."""
+    to `data`."""
 
     def __init__(
         self,
@@ -194,7 +198,8 @@ class AdoptedFiles:
         self._rules, self._spend, self._aside, self._data = rules, spend, aside, data
         self._uid, self._leases = os.geteuid(), True
         try:
-            # If a leased file is opened, the kernel sends this signal, which would end the process.
+            # If another process opens a file on which this one has a lease, the kernel sends this signal,
+            # which would end the process.
             signal.signal(signal.SIGIO, signal.SIG_IGN)
         except ValueError:
             self._leases = False
@@ -275,8 +280,8 @@ class AdoptedFiles:
     def _is_being_written(self, fd: int) -> bool:
         """Return whether a process has the file open for writing, since the kernel then refuses a read lease.
 
-        It covers this machine, or all clients if the file system asks them. Returns False if leases are
-        unsupported.
+        The answer covers this machine, or all clients if the file system asks them. Returns False if leases
+        are unsupported.
         """
         if not self._leases:
             return False
@@ -292,8 +297,9 @@ class AdoptedFiles:
     def own(self, path: str, *, inode: int, size: int) -> int:
         """Move a file aside, and put a copy that only this account owns in its place, durably.
 
-        They share blocks if possible. Returns the copy's inode, or 0 without any change if no file of this
-        inode and size can be read. Bytes are not compared here, so the caller must have the copy read back.
+        File and copy share blocks if possible. Returns the copy's inode, or 0 without any change if no file
+        of this inode and size can be read. Bytes are not compared here, so the caller must have the copy read
+        back.
         """
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"

@@ -29,11 +29,11 @@ class Barrier:
         self._fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def wait(self) -> None:
-        """Make all bytes written before durable, with one syncfs.
+        """Make all bytes that were written before this call durable, with one syncfs.
 
-        Raises NoSpaceError if the target is full, FailedError for any other error. Then all bytes since the
-        last successful call must be written again. A further sync is not enough: the kernel may have dropped
-        the bytes.
+        Raises NoSpaceError if the target is full, FailedError for any other error. After an error, all bytes
+        since the last successful call must be written again. A further sync is not enough: the kernel may
+        have dropped the bytes.
         """
         try:
             libc.syncfs(self._fd)

@@ -14,11 +14,11 @@ that only one process can make it. All functions except `touch` are durable on r
 A notice is trusted because only its folder's owner and root can make a file there. The file's account does
 not count: a restore by root, or a partial chown, must neither close a gate nor forget the findings.
 
-The kernel states who made a posting (`st_uid` of the open file). Its name and content do not. O_EXCL gives a
-name to one account, and the sticky folder keeps others from changing the file. A file that is not plain, is
-too long, or is a further name of a file in the folder is no posting. It is only counted. A hard link
-elsewhere, as backups make, does not matter. A posting is incomplete while its maker writes it, or if its
-maker died. It keeps its name, and its `value` is None.
+The kernel states who made a posting (`st_uid` of the open file); its name and content prove nothing. O_EXCL
+gives a name to one account, and the sticky folder keeps others from changing the file. A file that is not
+plain, is too long, or is a further name of a file in the folder is no posting. Such a file is only counted. A
+hard link elsewhere, as backups make, does not matter. A posting is incomplete while its maker writes it, or
+if its maker died. An incomplete posting keeps its name, and its `value` is None.
 
 Postings are for people, and for decisions that cost little when wrong: quotas and modes enforce a rule, files
 only ask. Another node's listing of a folder may be some seconds old, but O_EXCL never is.
@@ -49,9 +49,9 @@ READABLE = 0o644
 FOLDER_OF_OWNER = 0o755
 FOLDER_OF_ALL = 0o1777
 OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-LONGEST = 1 << 16  # the most bytes of a posting
-# Errors after which a posting may still exist. EAGAIN is no such error, as an account can cause it for its
-# own file with a lease.
+LONGEST = 1 << 16  # bytes in a posting, at most
+# Errors after which a posting may still exist. EAGAIN is not among them, since an account can cause it for
+# its own file by a lease.
 UNANSWERED = (PASSING | EXHAUSTED) - {errno.EAGAIN, errno.EBUSY}
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -60,16 +60,17 @@ class Posting(NamedTuple):
     """A message of one account to all others."""
 
     name: str
-    uid: int  # the account that made it
+    uid: int  # the account that made the posting
     made: float  # the file's modification time, in seconds since the epoch, by the file system's clock
-    value: Any  # the message; None if it is incomplete
+    value: Any  # the message; None if the posting is incomplete
 
 
 class Postings(NamedTuple):
     """The postings in a folder in which many accounts may write."""
 
     posted: list[Posting]  # the postings, sorted by name
-    others: int  # number of names without a posting: not plain, too long, unreadable, or removed meanwhile
+    # number of names that are no postings: files not plain, too long, unreadable, or removed meanwhile
+    others: int
 
 
 def write_notice(path: Path, value: Any) -> None:
@@ -101,9 +102,9 @@ def forget_notice(path: Path) -> None:
 def make_folder_as_above(path: Path) -> None:
     """Make a folder for postings of all accounts that may write in the folder above.
 
-    It takes the mode and group of the folder above. If group or others may write, it is sticky (1777 in a
-    folder like /tmp), so that each account can change only its own postings. Raises FailedError if the path
-    is no folder, or others may remove files in it.
+    The new folder takes the mode and group of the folder above. If group or others may write, it is sticky
+    (1777 in a folder like /tmp), so that each account can change only its own postings. Raises FailedError if
+    the path is no folder, or others may remove files in it.
     """
     above = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_ISGID | FOLDER_OF_ALL)
     small_files.make_dirs(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
@@ -162,7 +163,7 @@ def post(folder: Path, name: str, value: Any) -> bool:
 
 
 def touch(folder: Path, name: str) -> None:
-    """Set a posting's or notice's time to now, by the file system's clock, as its process still runs."""
+    """Set a posting's or notice's time to now, by the file system's clock, since its process still runs."""
     os.utime(folder / name, follow_symlinks=False)
 
 
@@ -174,7 +175,7 @@ def withdraw(folder: Path, name: str) -> None:
 
 
 def posting_names(folder: Path) -> list[str]:
-    """Return the sorted names of all postings, without opening a file. Skips dot files."""
+    """Return the sorted names of all postings, without opening any file. Skips dot files."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except FileNotFoundError:

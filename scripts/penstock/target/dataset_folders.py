@@ -1,4 +1,4 @@
-"""A dataset's folders on the target: made with their modes, and checked to belong to one account.
+"""Makes a dataset's folders on the target with their modes, and checks that one account owns them.
 
 Only the owner of `<root>/<dataset>` stages the dataset. Every other account is rejected before anything
 changes. The operator manages the root, which may be a link and may belong to any account.
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
 _POINTER = re.compile(r"releases/([^/]+)")
 _NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
-# Seconds after which a temporary file counts as left by a killed command. A running command needs such a file
-# for moments only. A job's answer stays until preflight, which waits for minutes, has read it.
+# Seconds after which a temporary file counts as left by a killed command. A running command needs a temporary
+# file only for moments, except for a job's answer. This stays until preflight, which waits for minutes, has
+# read it.
 LEFT_AFTER = 3600.0
 # names of the folders with which `adopted_files.try_move` tries a rename
 ADOPT_TRIALS = re.compile(rf"{re.escape(ADOPT_TRIAL)}[0-9a-f]{{16}}")
@@ -85,7 +86,7 @@ def check_root(root: Path) -> None:
 def check_owner(layout: DatasetLayout) -> None:
     """Raise PreflightError unless the dataset's folders are plain folders of this account.
 
-    Not everybody may write in them, and other accounts must not be able to replace them. Raises the errors of
+    Not everybody may write in them, and no other account may be able to replace them. Raises the errors of
     `check_state` and `check_shape` too, and OlderVersionError or NewerFormatError if another version of
     penstock made the state.
     """
@@ -97,7 +98,8 @@ def check_owner(layout: DatasetLayout) -> None:
         try:
             status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            # The folder above reports it, or is no folder, as `check_root` reports.
+            # The path is missing, or something above it is no folder, which this loop or `check_root`
+            # reports.
             continue
         except OSError as error:
             raise PreflightError(
@@ -143,12 +145,12 @@ def _check_folders(layout: DatasetLayout, folders: Iterable[Path]) -> None:
 def _check_names_stay(root: Path) -> None:
     """Raise PreflightError if accounts other than the root's owner may rename its entries.
 
-    They could replace a dataset's folder with a link between two calls of a step.
+    Such accounts could replace a dataset's folder with a link between two calls of a step.
 
     | may write in the root              | sticky | result                                            |
     |------------------------------------|--------|---------------------------------------------------|
     | only its owner                     | any    | accepted                                          |
-    | a group, or everybody              | yes    | accepted: only who made an entry may rename it    |
+    | a group, or everybody              | yes    | accepted: only an entry's maker may rename it     |
     | the owner's own group, which has   | no     | accepted: umask 002 lets it write in each folder  |
     | no other members                   |        |                                                   |
     | another group, or everybody        | no     | PreflightError                                    |
@@ -214,7 +216,7 @@ def prepare(layout: DatasetLayout) -> None:
 
     Raises the errors of `check_root` and `check_owner`.
     """
-    # Check the owner first: telling others to get write permission in the root would not help them.
+    # The owner is checked first: advice to get write permission in the root would not help other accounts.
     check_owner(layout)
     check_root(layout.root)
     if layout.state_root is not None:
@@ -275,8 +277,8 @@ def close_staging(layout: DatasetLayout, release: str) -> None:
 
 
 def releases(layout: DatasetLayout) -> list[str]:
-    """Return the sorted names of the published releases. Raises PreflightError if this account may not look
-    there."""
+    """Return the sorted names of the published releases. Raises PreflightError if this account may not list
+    them."""
     try:
         with os.scandir(layout.releases) as entries:
             return sorted(
@@ -349,7 +351,7 @@ def _pointed(layout: DatasetLayout) -> StatePointer | None:
 
 
 def _bind_state(layout: DatasetLayout) -> None:
-    """Write the pointer from the dataset's folder to the state below `target.state_root`, and one back to it.
+    """Write the pointer from the dataset's folder to the state below `target.state_root`, and a pointer back.
 
     Two nodes may make the first state at once, while one of them has not mounted the state root. Only one
     node then continues.
@@ -509,7 +511,8 @@ def sweep_pointers(layout: DatasetLayout) -> None:
 
 
 def sweep_old(folder: Path, names: re.Pattern[str]) -> None:
-    """Remove this account's files and empty folders with such names if unchanged for `LEFT_AFTER` seconds."""
+    """Remove this account's files and empty folders with these names if unchanged for `LEFT_AFTER`
+    seconds."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         left = [entry for entry in entries if names.fullmatch(entry.name)]
         before = clock.now(folder) - LEFT_AFTER if left else 0.0

@@ -1,7 +1,7 @@
 """Replaces damaged files of a published release. Readers see either the old file or the whole new file.
 
-Folders of a release have no write bit. While files in a folder are replaced, its owner has the write bit. A
-killed repair may leave this bit and temporary files. The next repair in the folder removes both.
+Folders of a release have no write bit. While files in a folder are replaced, the folder's owner has the write
+bit. A killed repair may leave this bit and temporary files; the next repair in the folder removes both.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_AT_ONCE = 128  # the most folders that a mender keeps open
-_BLOCK = 1 << 20  # bytes copied through this process at a time
+_OPEN_AT_ONCE = 128  # number of folders that a `Mender` keeps open, at most
+_BLOCK = 1 << 20  # number of bytes that this process copies at a time
 _OF_A_FILE = 4  # metadata operations for a file: setting its mode and times, and two renames
 _OF_A_FOLDER = 2  # metadata operations for a folder: setting its owner's write bit, and removing it
 _REMOVE_IT = "nothing is deleted that penstock did not write: move it away, audit and repair again"
@@ -76,11 +76,11 @@ class Mender:
             self._root = os.open(data, _FOLDER)
         except FileNotFoundError:
             self._root = _made_again(data)
-            # Enter it, so that `close` gives it its published mode.
+            # Enter the folder, so that `close` gives it the published mode.
             self._enter("")
 
     def check(self, path: str) -> None:
-        """Enter the folder of `path` as `replace` does, to find out before any fetch whether it can work.
+        """Enter the folder of `path`, to find out before any fetch whether `replace` can work.
 
         Raises ObjectError if `path` is a folder, or a folder above it is a link or file. Also raises storage
         errors.
@@ -90,7 +90,8 @@ class Mender:
             _refuse_folder(folder, name)
 
     def replace(self, path: str, mtime_ns: int, new: Path) -> None:
-        """Move the file `new` to `path`. It must be on the same file system, and its bytes durable.
+        """Move the file `new` to `path`. `new` must be on the same file system, and its bytes must be
+        durable.
 
         On an error, `path` is unchanged. Raises the errors of `check`.
         """
@@ -100,7 +101,8 @@ class Mender:
         with _telling("cannot repair", path), self.within(parent) as folder:
             _refuse_folder(folder, name)
             self._dress(path, mtime_ns, new)
-            # Not every file system renames atomically between folders. Readers see only the second rename.
+            # Not every file system renames atomically between folders. So there are two renames, and readers
+            # see only the second.
             os.rename(new, temporary, dst_dir_fd=folder)
             _name(folder, temporary, name)
 
@@ -412,7 +414,8 @@ def copy_range(old: int, new: int, offset: int, length: int) -> bool:
 
 def _copy(old: int, new: int, offset: int, length: int) -> bool:
     done = 0
-    # An error here means that the call is not supported, or that reading fails. The loop below shows which.
+    # An error means that the call is not supported, or that reading fails. The loop below shows which is the
+    # case.
     with contextlib.suppress(OSError):
         while done < length:
             count = os.copy_file_range(old, new, length - done, offset + done, offset + done)
@@ -459,7 +462,7 @@ def _telling(what: str, path: str) -> Iterator[None]:
 
 
 def _file_error(error: OSError, what: str, path: str) -> Exception:
-    """Return a penstock error. If a link or file is in a folder's place, it concerns this path alone."""
+    """Return a penstock error. It concerns this path alone if a link or file is in a folder's place."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EXDEV):
         return ObjectError(
             "a link or a file stands in a folder's place", where=printable(path), hint=_REMOVE_IT

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.target.staging_folder import StagingFolder
 
-# After one of these errors the file is copied instead. Any other error is raised.
+# Errors of linking after which the file is copied instead. Any other error is raised.
 _UNLINKABLE = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOENT, errno.ENOTDIR}
 )
@@ -39,7 +39,7 @@ class Abandoned(NamedTuple):
 
     data: Path
     # The inode of `data` when the run was planned. A folder with another inode is another tree, out of which
-    # no file is moved. 0 if it is unknown; then files are only linked.
+    # no file is moved. 0 means that the inode is unknown; files are then only linked.
     inode: int = 0
 
 
@@ -57,8 +57,8 @@ def keeps(seen_ns: int, wanted_ns: int) -> bool:
     return any(seen_ns == wanted_ns - wanted_ns % grain for grain in _GRAINS)
 
 
-_OF_A_LINK = 2  # metadata operations: a link, and a rename
-_STANDING = Linked(0, 0, 0)  # takes the place of a link whose name already exists
+_OF_A_LINK = 2  # number of metadata operations for a link: the link, and a rename
+_STANDING = Linked(0, 0, 0)  # stands for a link whose name already exists
 
 
 class Linker:
@@ -73,7 +73,7 @@ class Linker:
         self._staging = staging
 
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int, held_as: str = "") -> bool:
-        """Hard-link an unchanged file of a release, which is there at `held_as` or else `path`.
+        """Hard-link an unchanged file of a release, in which its path is `held_as`, or `path` if that is "".
 
         Returns False if it must be copied. A file shared with another release must never be changed. So its
         size, time (as far as the target keeps it), mode, group and ACL must be exactly those wanted. A link
@@ -138,8 +138,8 @@ class Linker:
     def link_many(self, base_data: Path, files: Sequence[tuple[str, int, int]]) -> list[Linked | None]:
         """As `link`, for many files, given by path, size and time. The result has None for a file to copy.
 
-        It enters a folder once for consecutive files. It links each file straight to its final name, since a
-        link is atomic, with three calls a file. If a dead attempt left that name, it uses `link`.
+        A folder is entered once for consecutive files. Each file is linked straight to its final name, since
+        a link is atomic; this takes three calls a file. If a dead attempt left that name, `link` is used.
         """
         for path, _, _ in files:
             self._staging.before(path, _OF_A_LINK)
@@ -208,13 +208,13 @@ class Linker:
         |---------------------------------|-----------|---------------------------------------------|
         | final                           | allowed   | linked                                      |
         | final                           | refused   | moved with one rename                       |
-        | others, and it has one name     | any       | gets the final ones, and is moved           |
-        | others, and a release shares it | any       | left: what a release shares is not changed  |
+        | not final; the file has 1 name  | any       | gets the final ones, and is moved           |
+        | not final; a release shares it  | any       | left: shared files are never changed        |
         | no file of this size and time   |           | left                                        |
 
         The other run's journal shows that the file's bytes are durable. A file that already has its final
-        name here counts as moved: an attempt may have died before it wrote the journal line. Verify reads
-        every such file back.
+        name in this staging counts as moved: an attempt may have died before it wrote the journal line.
+        Verify reads every such file back.
         """
         self._staging.before(path, _OF_A_LINK)
         return any(
@@ -260,7 +260,8 @@ class Linker:
             if status.st_nlink != 1 and not right:
                 return False
             folder = self._staging.enter(parent, make=True)
-            # A staging that was renamed since planning or opening now is a release or belongs to another run.
+            # A staging that was renamed since it was planned or opened is now a release, or belongs to
+            # another run.
             opened = os.fstat(root)
             if opened.st_ino != staging.inode or not os.path.samestat(
                 os.stat(staging.data, follow_symlinks=False), opened
@@ -283,13 +284,13 @@ class Linker:
         return True
 
     def _alike(self, status: os.stat_result, path: str) -> bool:
-        """Return whether a file has the mode and group that it should have here."""
+        """Return whether a file has the mode and group that it should have in this staging."""
         return stat.S_IMODE(status.st_mode) == self._staging.file_mode(path) and (
             self._staging.gid is None or status.st_gid == self._staging.gid
         )
 
     def _same_acl(self, folder: int, name: str, path: str) -> bool:
-        """Return whether a file has the ACL that it should have here."""
+        """Return whether a file has the ACL that it should have in this staging."""
         wanted = self._staging.access(path).acl
         held = f"/proc/self/fd/{folder}/{name}"
         return wanted is None or owners.acl_allows(owners.read_acl(held, follow=False), wanted)

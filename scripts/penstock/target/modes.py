@@ -1,9 +1,9 @@
 """Checks the final modes, group and ACLs of a release's files and folders, and sets those that differ.
 
 A file gets its final permissions when it is written (`staging_writer`). A giant, whose parts several attempts
-write, gets them when its first part is read back (`finish_giants`). So all files are checked only if others
-wrote files too, or publish found a file with other permissions. Folders lose their write bit, the deepest
-first. That also keeps late attempts from writing, except attempts of root.
+write, gets them when its first part is read back (`finish_giants`). So all files are checked only if other
+programs wrote files too, or publish found a file with other permissions. Folders lose their write bit, the
+deepest first. This also prevents late attempts from writing, except attempts of root.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level, Row
 
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-TOGETHER = 4096  # the number of collected files or folders that several threads then change
+TOGETHER = 4096  # number of files or folders that are collected before several threads change them
 
 
 def file_mode(policy: PermissionsConfig) -> int:
@@ -115,7 +115,8 @@ class FinalAccess:
         return self.rules.folder(path, self.dir_mode)
 
     def held(self, paths: Sequence[str], modes: Sequence[int], gids: Sequence[int]) -> bool:
-        """Return whether all files have the right mode and group. Their stats give `modes` and `gids`."""
+        """Return whether all files have the right mode and group. `modes` and `gids` come from the files'
+        stats."""
         if self.gid is not None and not set(gids) <= {self.gid}:
             return False
         if not self.rules.by_path:
@@ -125,15 +126,15 @@ class FinalAccess:
 
 
 class FilePermissions:
-    """Compares files below `data`, of which a walk gives the lstats, with their final permissions. ACLs are
-    read only if some are configured."""
+    """Compares the lstats of files below `data`, which come from a walk, with the files' final permissions.
+    ACLs are read only if some are configured."""
 
     def __init__(self, data: Path, final: FinalAccess, spend: Callable[[int], None] = unlimited) -> None:
         self._final, self._spend = final, spend
         self._root, self._calls = os.open(data, OPEN_FOLDER), Calls()
 
     def held(self, paths: Sequence[str], modes: Sequence[int], gids: Sequence[int]) -> bool:
-        """As `FinalAccess.held`, but also check that the files have their ACLs."""
+        """Do the same as `FinalAccess.held`, but also check that the files have their ACLs."""
         if not self._final.held(paths, modes, gids):
             return False
         acls = self._calls.each(self._acls_held, paths) if self._final.rules.has_acl else ()
@@ -187,7 +188,7 @@ def set_permissions(
         try:
             return _close(data, final, spend, giants)
         except PermissionError:
-            # A mode that others set keeps the owner out of a folder.
+            # Somebody set a mode with which the owner cannot enter the folder.
             tree_removal.open_folders(data)
             return _close(data, final, spend, giants)
     except OSError as error:
@@ -205,7 +206,7 @@ def finish_giants(data: Path, policy: PermissionsConfig, gid: int | None, giants
         with _opened(data) as root:
             for path in giants:
                 # On NFS, only an open gets the current mode from the server. If this node set a mode again
-                # because of an old cached mode, the ctime that another node recorded would change.
+                # because it sees an old cached mode, the ctime that another node recorded would change.
                 with contextlib.suppress(OSError):
                     os.close(open_beneath(root, path, _LOOK))
                 _set(root, path, final.file(path), gid)
@@ -236,7 +237,8 @@ def _close(
             return sum(calls.each(some_changed, paths))
 
         def close_left(most: int) -> None:
-            """If more than `most` folders are finished, change them. The walk has left all entries below."""
+            """If more than `most` folders are finished, change them. The walk has left all entries below
+            them."""
             if len(left) > most:
                 for _, together in groupby(sorted(left, key=_depth, reverse=True), _depth):
                     counts["changed_folders"] += change(list(together), final.folder)

@@ -1,4 +1,4 @@
-"""Lets metadata operations wait for the budget (operations a second) that all runs of a root share.
+"""Makes metadata operations wait for the budget (operations a second) that all runs of a root share.
 
 Any thread calls `spend(n)` before n operations, and it returns when they may be made (`jobs.ownership`, by
 the setting `target.ops`). Operations that change a metadata server's state count: create, opening shared
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_REMEMBERED = 1 << 16  # the most folders that are remembered as entered; they take some MiB
+_REMEMBERED = 1 << 16  # number of folders that are remembered as entered, at most; they take some MiB
 
 
 def unlimited(_: int, /) -> None:
@@ -23,8 +23,8 @@ def unlimited(_: int, /) -> None:
 class FolderBudget:
     """Calls `spend` for operations in folders. Thread-safe.
 
-    The first entry of a folder costs `entering` additional operations. The folders `entered` already count as
-    entered ("" is the top folder).
+    The first entry of a folder costs `entering` additional operations. The folders in `entered` count as
+    entered from the start ("" is the top folder).
     """
 
     def __init__(self, spend: Callable[[int], None], entering: int, *entered: str) -> None:

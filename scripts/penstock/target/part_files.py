@@ -1,8 +1,8 @@
 """Writes parts of a file that several streams, attempts and nodes write together.
 
 A giant is an object split into parts over several shards. Its parts are written into one file under its final
-name. Parts of any other large file are written into a temporary file, which is renamed only with all its
-bytes. The journal records the temporary name, so that the next attempt can resume the file. Parts do not
+name. Parts of any other large file are written into a temporary file, which is renamed only when it has all
+its bytes. The journal records the temporary name, so that the next attempt can resume the file. Parts do not
 overlap, so their order does not matter, and a fenced attempt can only replace bytes with the same bytes.
 Sizes and offsets are bytes, times are nanoseconds since the epoch.
 """
@@ -40,9 +40,9 @@ class Parts:
     def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
         """Open a giant's file under its final name, `size` long, to be written from `offset`.
 
-        The owner keeps its write bit until all parts are copied (`modes.finish_giants`). A longer file is
-        cut, as all parts are written or read back anyway. Raises FailedError if the path is no regular file,
-        or the file is shared with a release.
+        The owner keeps its write bit until all parts are copied (`modes.finish_giants`). A longer file is cut
+        to `size`, since all parts are written or read back anyway. Raises FailedError if the path is no
+        regular file, or the file is shared with a release.
         """
         if offset < 0 or length < 0 or offset + length > size:
             raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
@@ -131,8 +131,8 @@ class Parts:
     ) -> Pending | None:
         """Open the temporary file of `begin_multipart` to write from `offset`. `finish_part` closes it.
 
-        If another attempt renamed it, returns None, or with `named` opens the complete file for reading under
-        its final name.
+        If another attempt renamed the file, returns None. With `named`, it instead opens the complete file
+        for reading, under its final name.
         """
         self._staging.before(path, 1)
         parent, name = split(path)
@@ -171,9 +171,9 @@ class Parts:
     def finish_multipart(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
         """Set a complete temporary file's time, make it durable, rename it, and set mode, group and ACL.
 
-        Returns True also if another attempt did so: the temporary file is gone, and the final name has a file
-        of this size. Returns False if neither file exists. The mode is set after the rename, so that a dying
-        attempt never leaves a temporary file that the next attempt cannot write.
+        Returns True also if another attempt did all this: the temporary file is gone, and the final name has
+        a file of this size. Returns False if neither file exists. The mode is set after the rename, so that a
+        dying attempt never leaves a temporary file that the next attempt cannot write.
         """
         self._staging.before(path, 1 + self._staging.naming)
         parent, name = split(path)
@@ -206,8 +206,8 @@ class Parts:
         return True
 
     def _named(self, folder: int, path: str, size: int) -> bool:
-        """Return whether another attempt renamed the file. If so, make it durable and set its mode again, as
-        that attempt may have died before."""
+        """Return whether another attempt renamed the file. If it did, make the file durable and set its mode
+        again, since that attempt may have died before doing so."""
         parent, name = split(path)
         if not _stands(folder, name, size):
             return False

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from penstock.core.posix_acl import Acl
 
 
-# Readers see only these two changes. Both are durable, and can be repeated after a crash at any point. A
-# reader that resolves `current` always gets a complete release.
+# Readers see only two changes: the release's name, and the move of `current`. Both are durable, and can be
+# repeated after a crash at any point. A reader that resolves `current` always gets a complete release.
 
 
 def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether this path is a folder, or False if it is missing. Otherwise, raises FailedError."""
+    """Return True if this path is a folder, False if it is missing. Raises FailedError for anything else."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -180,8 +180,8 @@ def _acl(data: Path) -> Acl | None:
 def put_beside(layout: DatasetLayout, release: str, name: str, write: Callable[[Path], None]) -> None:
     """Call `write`, which must make the whole file durably, and give the file the modes of the manifests.
 
-    Meanwhile the release's top folder, but never `data`, has its owner's write bit. It can be repeated after
-    a crash. Raises FailedError.
+    During the call, the owner may write in the release's top folder, but never in `data`. The call can be
+    repeated after a crash. Raises FailedError.
     """
     folder = layout.release(release)
     try:

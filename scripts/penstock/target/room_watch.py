@@ -12,8 +12,8 @@ and, once a minute, the kernel's quotas.
 
 If much space is free, it checks once a minute, and more often the sooner `keep_free` can be reached. Rates
 are measured over half a second or more. On ext4 and XFS a file's blocks are reserved at once. Free space then
-drops in steps, which show no rate of others, and files begun between two checks may use some of `keep_free`.
-If only a vendor's commands know a quota, the writes fail with EDQUOT.
+drops in steps, which show no rate of others, and files that are begun between two checks may use some of
+`keep_free`. If only a vendor's commands know a quota, the writes fail with EDQUOT.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-EVERY, SHORTEST = 60.0, 0.1  # the most and the fewest seconds between two checks
+EVERY, SHORTEST = 60.0, 0.1  # seconds between two checks, at most and at least
 FASTEST = 16 << 30  # bytes a second that all writers together are assumed to write, before it is measured
 ENDS = 1.0  # seconds after which a stopped process writes nothing more
-LATEST = 2.0  # the most seconds by which the next call is expected to be late
-WINDOW = 0.5  # the fewest seconds over which rates are measured
-UNCOUNTED = 512 << 20  # the most bytes that this process has written but does not count yet
+LATEST = 2.0  # seconds by which the next call is expected to be late, at most
+WINDOW = 0.5  # seconds over which rates are measured, at least
+UNCOUNTED = 512 << 20  # bytes that this process has written but does not count yet, at most
 
 
 class _Look(NamedTuple):
@@ -50,8 +50,8 @@ class _Look(NamedTuple):
 class RoomWatch:
     """Watches the free space and quotas of `folder`, so that `keep` bytes stay free.
 
-    `gid` is the group of new files; None: the folder's. `reserves` says that a file's blocks are reserved at
-    once. `local` says that writes change the free space at once, so that holes take none.
+    `gid` is the group of new files; None means the folder's. `reserves`: a file's blocks are reserved at
+    once. `local`: writes change the free space at once, so that holes take no space.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RoomWatch:
             return
         free = space.f_bavail * space.f_frsize
         last = self._last or _Look(now, free, moved, 0)
-        if self._last is None or free > last.free:  # somebody made room
+        if self._last is None or free > last.free:  # space was freed
             self._first = last._replace(free=free, moved=moved)
         own_bytes = moved - self._first.moved + min(left, UNCOUNTED)
         by_others = self._first.taken + self._first.free - free - own_bytes

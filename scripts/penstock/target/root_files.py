@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 #
 # | the file                                                  | counts                                  |
 # |-----------------------------------------------------------|-----------------------------------------|
-# | it, or the root, is missing                               | no                                      |
+# | the file, or the root, is missing                         | no                                      |
 # | neither uid 0 nor the root's owner owns it                | no, and that is reported                |
-# | one of these two owns it, and it is a plain file with     | yes, even if its text cannot be read    |
-# | one name                                                  |                                         |
-# | one of these two owns it, and it is a link, a folder, a   | yes, without its text: in doubt,        |
-# | FIFO, or a file with several names                        | penstock pauses or closes               |
+# | uid 0 or the root's owner owns it, and it is a plain file | yes, even if its text cannot be read    |
+# | with one name                                             |                                         |
+# | uid 0 or the root's owner owns it, and it is a link, a    | yes, without its text: in doubt,        |
+# | folder, a FIFO, or a file with several names              | penstock pauses or closes               |
 
 
 class RootFile(NamedTuple):
@@ -40,12 +40,12 @@ class RootFile(NamedTuple):
 
     by: str = ""  # the account that owns the file
     text: str = ""  # the file's first bytes
-    unread: str = ""  # why `text` is incomplete; "" if it is whole
+    unread: str = ""  # why `text` is incomplete; "" if it is complete
     ignored: str = ""  # why the file does not count; "" if it counts
 
 
 def read_root_file(root: Path, name: str, most: int) -> RootFile | None:
-    """Read the file, but at most `most` bytes. Raises OSError if the root's file system is unresponsive."""
+    """Read at most `most` bytes of the file. Raises OSError if the root's file system is unresponsive."""
     path = root / name
     try:
         status, owner = path.lstat(), root.stat().st_uid
@@ -67,8 +67,8 @@ def read_root_file(root: Path, name: str, most: int) -> RootFile | None:
 
 # `<root>/PAUSE`: while this file exists, no process that works below the root reads or writes data.
 #
-# An administrator makes it with a text for people (`echo "BeeGFS is being updated, until 18:00" > PAUSE`).
-# When they remove it, the work continues.
+# An administrator makes the file, with a text for people (`echo "BeeGFS is being updated, until 18:00" >
+# PAUSE`). When the file is removed, the work continues.
 #
 # | what works below the root            | while the PAUSE file exists                                      |
 # |--------------------------------------|------------------------------------------------------------------|
@@ -81,19 +81,20 @@ def read_root_file(root: Path, name: str, most: int) -> RootFile | None:
 # | status, path, gate, cancel, limit    | they work as usual                                               |
 #
 # A process checks with an lstat in its own thread, at most every EVERY seconds. So all processes pause within
-# EVERY seconds and the time of a block or row. If the file system caches folders (NFS, acdirmax), they may
-# pause later by that time. Steps, engine and arrays call `standing_pause`, and wait themselves.
+# EVERY seconds and the time of a block or row. If the file system caches folders (NFS, for acdirmax seconds),
+# processes may pause later by the time of caching. Steps, engine and arrays call `standing_pause`, and wait
+# themselves.
 
 PAUSE_NAME = "PAUSE"
-EVERY = HEARTBEAT / 2  # seconds between two checks of a process: 5
-LONGEST_PAUSE = 2048  # bytes of the text that are read
+EVERY = HEARTBEAT / 2  # seconds between two checks of one process: 5
+LONGEST_PAUSE = 2048  # number of bytes of the text that are read
 ANSWER_WITHIN = 10.0  # seconds that a check of the root may take
 
 
 class Pause(NamedTuple):
     """A PAUSE file that counts."""
 
-    text: str  # one printable line, or why the file cannot be read; "" if it is empty
+    text: str  # the file's text as one printable line, or why it cannot be read; "" if the file is empty
     by: str  # the account that made it
 
     def __str__(self) -> str:
@@ -118,8 +119,8 @@ def look_for_pause(root: Path) -> RootPause:
 
 
 def words(root: Path) -> str:
-    """Return the PAUSE file's text, or why the file does not count, for messages. Returns "" without such a
-    file, or if the file system is unresponsive."""
+    """Return the PAUSE file's text, or why the file does not count, for messages. Returns "" if there is no
+    such file, or the file system is unresponsive."""
     try:
         pause, ignored = look_for_pause(root)
     except OSError:
@@ -143,16 +144,16 @@ class PauseWatch:
         self._root, self._tell, self._every, self._within, self._clock = root, tell, every, within, clock
         self._looked = float("-inf")
         self._seen = RootPause()
-        self.stood_at = float("-inf")  # the clock's time when a check last saw a PAUSE file that counts
+        self.stood_at = float("-inf")  # time of the last check that saw a PAUSE file that counts, by `clock`
         self._lock, self._asking = threading.Lock(), threading.Lock()
 
     def __call__(self) -> Pause | None:
         """Return the result of the last check, after a new check if that is more than `every` seconds old.
 
-        It waits only once, for `within` seconds, for an unresponsive file system. Until that responds, the
-        last result counts.
+        It waits only once, for `within` seconds, for an unresponsive file system. Until the file system
+        responds, the last result counts.
         """
-        # One thread checks. The others use the last result instead of waiting for the file system.
+        # One thread checks; other threads use the last result instead of waiting for the file system.
         if self._clock() - self._looked >= self._every and self._lock.acquire(blocking=False):
             try:
                 self._look()
@@ -210,7 +211,7 @@ def watching(watch: PauseWatch) -> Iterator[None]:
 
 
 def standing_pause() -> Pause | None:
-    """Return the PAUSE for which this process must wait, or None if it may work or watches no root."""
+    """Return the PAUSE for which this process must wait; None if it may work or watches no root."""
     return _watches[-1]() if _watches else None
 
 
@@ -236,9 +237,9 @@ def standing_pause() -> Pause | None:
 # Penstock remembers no line: when its line, or the file, is removed, a gate opens at once.
 
 HOLD_NAME = "HOLD"
-LONGEST_HOLD = 64 << 10  # the most bytes of the file: some thousand lines
-NAMED = 10  # the most lines that a warning lists
-LONGEST_REASON = 500  # characters of a reason that are shown
+LONGEST_HOLD = 64 << 10  # bytes in the file, at most: some thousand lines
+NAMED = 10  # number of lines that a warning lists, at most
+LONGEST_REASON = 500  # characters of a reason that are shown, at most
 
 
 class Hold(NamedTuple):
@@ -316,5 +317,5 @@ def _is_there(root: Path, hold: Hold) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        pass  # this account may not look there
+        pass  # this account may not read the file
     return True

@@ -1,7 +1,8 @@
-"""The staging folder, as used by one attempt, and a file that is being written in it.
+"""The staging folder (the hidden tree of a future release), as used by one attempt, and a file that is being
+written in it.
 
-An attempt is one start of an element (the process that copies one shard). It is fenced when another attempt
-or a later step took over its work. Then it stops at its next check (`alive`, `look`).
+An attempt is one start of an element (the process that copies one shard). An attempt is fenced when another
+attempt or a later step has taken over its work. It then stops at its next check (`alive`, `look`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Pending:
 
     `path` is relative to `data`, and consists of the folder `parent` and the file's `name`. `temporary` is
     the current name, or "" for a giant, which has its final name from the start. `size` is the size of the
-    whole file. `part` says whether other attempts write the same file, `holes` whether zeros were skipped.
+    whole file. `part` says whether other attempts write the same file; `holes` says whether zeros were
+    skipped.
     """
 
     __slots__ = ("fd", "holes", "name", "parent", "part", "path", "position", "size", "temporary")
@@ -112,10 +114,13 @@ class Pending:
 # No path leads out of `data`, and links are never followed.
 
 OPEN_FOLDER_OR_LINK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-PREALLOCATE = 1 << 20  # bytes from which blocks are reserved before the first write, if possible
-# seconds between checks of the staging folder, each one stat; a fenced attempt writes no longer than that
+# bytes; for files of at least this size, blocks are reserved before the first write, if possible
+PREALLOCATE = 1 << 20
+# seconds between checks of the staging folder (one stat each); a fenced attempt stops writing within this
+# time
 LOOK_EVERY = 1.0
-# the most folders that an attempt remembers as durable, in some MiB; it syncs forgotten folders again
+# number of folders that an attempt remembers as durable, at most (some MiB); forgotten folders are synced
+# again
 CERTAIN = 1 << 16
 
 
@@ -166,11 +171,12 @@ class StagingFolder:
         self.parent_fd = -1  # its descriptor
         # whether a new file's access depends on its folder's setgid bit or default ACL
         self._by_folder = gid is not None or rules.has_acl
-        # Modes with which new files got the right group and ACL: further files with such a mode are not
+        # Modes with which new files got the right group and ACL; further files with these modes are not
         # checked. If `_by_folder` is set, this holds for the last entered folder only.
         self._certain_modes: set[int] = set()
         self.touched: set[str] = set()  # folders with new names, which `settle` makes durable
-        # folders whose own names, and all names above, a `settle` of this attempt has made or makes durable
+        # folders whose names, with the names of all folders above, a `settle` of this attempt has made or
+        # will make durable
         self._certain: set[str] = set()
         self.preallocate = preallocate and facts(data).traits.preallocate
         self._looked = time.monotonic()
@@ -201,7 +207,7 @@ class StagingFolder:
         """Raise FailedError if this attempt is fenced. Call it every now and then while writing a large file.
 
         The attempt is fenced if its file is gone, a file in parts lost its write bit, or the staging folder
-        was moved. Mostly it costs one fstat.
+        was moved. A call mostly costs one fstat.
         """
         try:
             status = os.fstat(pending.fd)
@@ -217,7 +223,8 @@ class StagingFolder:
     def settle(self) -> None:
         """With `fsync`, make the names of new files durable (on BeeGFS and NFS they already are).
 
-        Call it before the files are journaled. With `syncfs`, the barrier makes names durable instead.
+        Call it before the files get their lines in the journal. With `syncfs`, the barrier makes names
+        durable instead.
         """
         touched, self.touched = self.touched, set()
         for parent in sorted(touched, reverse=True):
@@ -240,7 +247,7 @@ class StagingFolder:
             os.close(fd)
 
     def at(self, parent: str, *, make: bool) -> int:
-        """As `enter`, but without a system call if the folder was entered last."""
+        """Do the same as `enter`, but without a system call if the folder was entered last."""
         return self.parent_fd if parent == self.parent else self.enter(parent, make=make)
 
     def enter(self, parent: str, *, make: bool) -> int:
@@ -283,10 +290,11 @@ class StagingFolder:
         return fd
 
     def dress(self, fd: int, path: str) -> None:
-        """Give a new file in the last entered folder its mode, group and ACL, unless its creation did.
+        """Give a new file in the last entered folder its mode, group and ACL, unless it got them when it was
+        made.
 
         A file system may change modes, ignore default ACLs, or set another group. The first file of each mode
-        shows whether it does.
+        shows whether the file system does so.
         """
         mode = self.file_mode(path)
         if mode not in self._certain_modes and not self.put_right(fd, path):
@@ -294,14 +302,15 @@ class StagingFolder:
 
     def put_right(self, place: PathOrFd, path: str, also: int = 0) -> bool:
         """Give the file at `place` the access of `path`, with the additional mode bits `also`. Returns
-        whether it differed."""
+        whether the access differed."""
         wanted = self.access(path)
         return access.put_right(place, wanted._replace(mode=wanted.mode | also), self.gid)
 
     def put_named_right(self, folder: int, name: str, path: str) -> None:
         """Call `put_right` for a file named `name` in an open folder. Follows no link.
 
-        With `fsync`, make it durable even if nothing differs: an attempt that set it may have died before.
+        With `fsync`, make the access durable even if nothing differs: an attempt that set it may have died
+        before the fsync.
         """
         held = os.open(name, HOLD, dir_fd=folder)
         try:
@@ -362,7 +371,7 @@ class StagingFolder:
     def at_once(self, parent: str, size: int, mode: int) -> str:
         """As `temporary`, but return "" if a new file of `size` bytes needs more calls than its creation.
 
-        It needs more unless its folder was entered last, `dress` would change nothing with this `mode`, no
+        It needs more unless the folder was entered last, `dress` would change nothing with this `mode`, no
         blocks are reserved, and no `look` is due.
         """
         if (

@@ -3,9 +3,9 @@
 A file gets its final name only with all its bytes and its final mode, group, ACL and time. A large file
 written in parts gets mode and ACL right after its name, and a giant when all its parts exist. With
 `durability="fsync"`, a file's bytes are on the servers' disks before its final name exists. With `"syncfs"`,
-they are when `Barrier.wait` returns. A fenced attempt can only replace bytes with the same bytes, and stops
-at its next check (`alive`). No path leads out of `data`, and links are never followed. Times are nanoseconds
-since the epoch, sizes are bytes, and paths are relative to `data`.
+they are there when `Barrier.wait` returns. A fenced attempt can only replace bytes with the same bytes, and
+stops at its next check (`alive`). No path leads out of `data`, and links are never followed. Times are
+nanoseconds since the epoch, sizes are bytes, and paths are relative to `data`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ class WriterOptions(TypedDict):
 
     file_mode: int
     dir_mode: int
-    gid: int | None  # None: the folder's group
+    gid: int | None  # group of the files; None: the folder's group
     # `fsync`: each file is synced before it has its name; `syncfs`: the caller's `Barrier` syncs all at once
     durability: str
     attempt: str  # the attempt's name in messages
     keep_mtime: bool  # whether files get the source's time
     rules: NotRequired[AccessRules]  # other modes for some paths, and the ACL
-    # False if the probe showed that blocks cannot be reserved. Otherwise, the table of file systems decides.
+    # Whether blocks are reserved. False if the probe showed that they cannot be; if not, the table of file
+    # systems decides.
     preallocate: NotRequired[bool]
 
 
@@ -179,7 +180,8 @@ class StagingWriter:
         except BaseException as error:
             staging.discard(Pending(fd, path, parent, name, temporary, len(data), False, 0))
             if isinstance(error, _ShortError):
-                # The disk may be nearly full. The plain way writes the rest, or raises the right error.
+                # The disk may be nearly full. The usual way of writing writes the rest, or raises the right
+                # error.
                 self._put_slowly(path, data, mtime_ns)
                 return
             if isinstance(error, OSError):

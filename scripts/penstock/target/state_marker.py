@@ -1,4 +1,5 @@
-"""The marker of a dataset's state folder (`.penstock/state.json`): whether this version can use the state.
+"""The marker of a dataset's state folder (`.penstock/state.json`), which shows whether this version of
+penstock can use the state.
 
 From version 1.0 on, the marker is the first file made in a state folder.
 
@@ -26,7 +27,8 @@ from penstock.fs import small_files
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
-# If a dataset was ever staged, adopted or audited, its state has at least one of these names.
+# Names in a state folder; if a dataset was ever staged, adopted or audited, its state has at least one of
+# them.
 _OF_A_RUN = frozenset({"adoptions", "audits", "claims", "history.jsonl", "repairs", "runs"})
 
 
@@ -68,7 +70,7 @@ def drop_state(layout: DatasetLayout) -> None:
         layout.state_marker.unlink()
         try:
             layout.state.rmdir()
-        except OSError:  # another process began meanwhile
+        except OSError:  # another process has begun to use the folder
             small_files.create_file(layout.state_marker, content)
             raise
     else:
@@ -82,7 +84,7 @@ def _without(layout: DatasetLayout) -> bool:
     except OSError:
         return False
     if layout.state_marker.name in names:
-        return True  # another process made it meanwhile
+        return True  # another process has made the marker
     if not names & _OF_A_RUN:
         return False
     moves = [layout.folder] if layout.state_root is None else [layout.folder, layout.state.parent]

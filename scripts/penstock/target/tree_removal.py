@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-AGAIN = (0.2, 1.0, 3.0)  # seconds before each further try to remove a tree that still has a full folder
-TIMED = 8192  # files removed between two reports to `moved`
+AGAIN = (0.2, 1.0, 3.0)  # seconds before each further try to remove a tree with a folder that is not empty
+TIMED = 8192  # number of files removed between two calls of `moved`
 _STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
@@ -36,8 +36,8 @@ def sweep_temporaries(data: Path) -> int:
     """Remove dead attempts' temporary files from a staging's `data`, durably, and return their number.
 
     Otherwise a file could come back in the published tree after a power cut. Call it when no attempt of copy
-    should be running. If an attempt renames or removes a temporary file meanwhile, that is no error. A folder
-    without its owner's write bit has it meanwhile.
+    should be running. If an attempt renames or removes a temporary file meanwhile, that is no error. If a
+    folder's owner has no write bit, it is set during the removal.
     """
     try:
         return _sweep(data)
@@ -129,8 +129,8 @@ def remove_tree(
 ) -> None:
     """Durably remove a folder and all its content. A missing tree is no error.
 
-    Folders first get all their owner's bits. `moved` is called before the first unlink, after the last, and
-    between, with times of the file system's clock in ns since the epoch.
+    Folders first get all their owner's bits. `moved` is called before, between and after the unlinks, with
+    the time of the file system's clock in ns since the epoch.
 
     On NFS, a file that a process of this node has open stays as .nfsXXXX until it is closed. The removal of
     its folder is tried again for some seconds (`AGAIN`). This also covers a folder in which a late writer
@@ -251,7 +251,7 @@ def _opened_root(path: Path) -> int:
 
 
 def _opened(folders: Folders, folder: str) -> int:
-    """As `_opened_root`, for a folder below the root."""
+    """Do the same as `_opened_root`, for a folder below the root."""
     try:
         fd = folders.get(folder)
     except PermissionError:

@@ -40,7 +40,7 @@ EXAMPLES = (
     "penstock adopt imagenet /beegfs/old/imagenet",
     "penstock adopt imagenet /beegfs/old/imagenet --seal --leave-extra",
 )
-SHOWN = 50  # names of each kind
+SHOWN = 50  # number of names of each kind that are shown, at most
 GRADES = {
     "full": "a checksum that the source states",
     "etag-md5": "an MD5 that is the object's etag",
@@ -100,7 +100,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     request = adopt_step.Request(parsed.tree, read_source=parsed.read_source)
     with session.context(config) as context:
         result = adopt_step.run(context, name, request)
-    # The display has closed: print the result.
+    # The display is closed, so the result can be printed.
     session.receipt(result)
     _show(parsed, result)
     adopt_step.judge(result)
@@ -135,7 +135,7 @@ def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: st
         adopt_seal.refuse(compared, leave_extra=parsed.leave_extra)
         with session.context(config) as context:
             adopt_seal.mark(context, name, compared)
-        # After everything that can refuse.
+        # This comes after all checks that can refuse.
         for sentence in adopt_seal.intended(context, name, compared):
             output.say(sentence)
     with session.context(config) as context:

@@ -53,10 +53,10 @@ _KNOWS_KILL = {"sbatch": True, "salloc": False, "srun": False}
 
 class Answer(NamedTuple):
     text: str
-    job: str = ""  # the controller's, to wait for; "": there is nothing to wait for
-    refusal: str = ""  # end of the option that sbatch refuses; "": a job may be submitted
+    job: str = ""  # id of the controller's job, to wait for; "" if there is nothing to wait for
+    refusal: str = ""  # end of the option with which sbatch refuses the job; "" if a job may be submitted
     code: int = 0
-    over: bool = False  # nothing is under way: the notice's job or process has ended
+    over: bool = False  # whether nothing is under way, since the notice's job or process has ended
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

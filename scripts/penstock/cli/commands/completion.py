@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 FILES = ":files"  # the line that requests a shell's own completion of files
-# the help's names for values that are files or folders
+# names in the help for values that are files or folders
 PLACES = ("FILE", "FOLDER", "PATH", "SOURCE", "TARGET")
 DATASET = "DATASET"
 RELEASES = ("RELEASE", "A", "B")
@@ -130,8 +130,8 @@ class _Typed(NamedTuple):
     """What the words before the last one mean."""
 
     config: Path | None
-    names: Sequence[str]  # positional words behind the command
-    over: bool  # after `--`, where no options follow
+    names: Sequence[str]  # positional words after the command
+    over: bool  # whether the word comes after `--`, so that no options follow
 
 
 def _read(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.look.difference import ManifestDifference
 
 EXAMPLES = ("penstock diff imagenet --source", "penstock diff imagenet 20261101-1f2e3d4c --exit-code")
-DIFFERENT = 4  # exit status of `--exit-code` where releases differ
+DIFFERENT = 4  # exit status with `--exit-code` if releases differ
 MARKS = {"changed": "*", "unproven": "!", "renamed": ">", "removed": "-", "added": "+"}
 STYLES = {"changed": "yellow", "unproven": "magenta", "renamed": "cyan", "removed": "red", "added": "green"}
 _MEANS = {"unproven": "may have changed"}
@@ -151,7 +151,7 @@ def row(changed: DiffRow) -> Line:
     much = human.size((before if size is None else size) or 0)
     if size is not None and before is not None and size != before:
         sizes = (human.size(before), much)
-        # Where both round to the same, count bytes out.
+        # If both sizes round to the same text, show exact bytes.
         much = " -> ".join(sizes if sizes[0] != sizes[1] else (f"{n:,} B" for n in (before, size)))
     return Line(f"{MARKS[changed.kind]} {name}  ({much})", STYLES[changed.kind])
 

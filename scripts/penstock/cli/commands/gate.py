@@ -93,7 +93,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, readin
             repair_there=parsed.backend is not None,
         )
         result = gate_repair.run(context, reading.dataset, wish)
-    # The release that was checked: `current` may lead elsewhere by now.
+    # Print the release that was checked, since `current` may lead elsewhere by now.
     reading.judged(result["release"], parsed.audited_within)
     _show(result)
     session.receipt(result)

@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 SUCH_AS = {"SOURCE": "s3://bucket/imagenet/", "TARGET": "/beegfs/datasets"}
 ALL = 0o666
-# by the key of `storage_options`
+# {key of `storage_options`: option of this command}
 OPTIONS = {"endpoint_url": "--endpoint", "anon": "--anon", "profile": "--profile"}
 
 
@@ -75,7 +75,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     if session.as_json:
         output.show_json(result)
     else:
-        parsed.backend = None  # the file names it now: the next commands need not
+        parsed.backend = None  # the file names the backend now, so the next commands need no option
         _show(proposed, notes, path, session.program)
     return 0
 
@@ -149,7 +149,7 @@ def _whole(source: str) -> str:
 
 def _absolute(folder: str) -> Path:
     """Make a folder absolute without its leading `..`; later ones may follow links."""
-    # Unchanged where there is no such home.
+    # The path stays unchanged if there is no such home.
     place, below = Path.cwd(), Path(os.path.expanduser(folder))
     while below.parts[:1] == ("..",):
         place, below = place.parent, below.relative_to("..")

@@ -122,7 +122,7 @@ def _limit_bandwidth(parsed: argparse.Namespace, session: Session) -> int:
             "held": [holder._asdict() for holder in cap_state.held],
         }
     )
-    # A cap file that does not count: new elements read nothing.
+    # The cap file does not count, so new elements read nothing.
     return PreflightError.exit_code if cap_state.wrong else 0
 
 

@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     result = workflow_receipts.Listings(preflight={}, listed={}, failed={})
     results = None if parsed.receipt is None else workflow_receipts.results_of(parsed.receipt)
-    # Warnings about the cluster, reported once, by the first dataset.
+    # Warnings about the cluster are reported only once, with the first dataset.
     reported: set[str] = set()
     with session.context(config) as context:
         context.new_release = parsed.new_release

@@ -75,13 +75,13 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     step_runner.one_receipt(parsed, names)
     with session.context(config) as context:
-        # `before`: an earlier receipt of publish, by which an empty target counts as not mounted.
+        # `before` is an earlier receipt of publish; if there is one, an empty target counts as not mounted.
         looked = {
             name: preflight_step.look(context, name, before=published_before(RESULTS, context.layout(name)))
             for name in names
         }
     code = 0
-    # The display has closed: print results.
+    # The display is closed, so results can be printed.
     for name, (result, error) in looked.items():
         if error is None:
             session.receipt(result)

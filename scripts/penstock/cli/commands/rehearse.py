@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 EXAMPLES = ("penstock rehearse imagenet", "penstock rehearse imagenet --time 5min --sweep 8,16,32,64")
-MOST = 4096  # streams, as of `engine.streams`
+MOST = 4096  # number of streams, at most, as for `engine.streams`
 STREAMS = f"numbers of streams from 1 to {MOST}, such as 8,16,32"
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.core.catalogue_rows import DatasetRow, ReleaseRow, StagingRow
 
 EXAMPLES = ("penstock releases imagenet", "penstock releases --root /beegfs/datasets --json")
-HOLDERS = 3  # of a release, named in the table
+HOLDERS = 3  # number of a release's holders that the table names, at most
 _RELEASES = (
     TextColumn(""),
     TextColumn("RELEASE", least=17),
@@ -87,7 +87,7 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
         what = f": {human.counted(count, 'release')}"
         if sized:
             what += f", {human.size(row['bytes'])} in {human.counted(row['files'], 'file')}"
-            # Only a walk knows their size together on disk: `penstock du`.
+            # Their total size on disk is known only after a walk (`penstock du`).
             what += " (shared ones each time)" if sized > 1 else ""
         if sized < count:
             what += f", {human.count(count - sized)} of them not known" if sized else ", of unknown size"

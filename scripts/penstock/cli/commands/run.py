@@ -62,15 +62,15 @@ if TYPE_CHECKING:
     from penstock.look.views.keys import Result
     from penstock.look.views.text_layout import Line
 
-STATE = RESULTS / ".workflow"  # what the controllers of a working directory share
-# steps that keep nothing of what was done before their end
+STATE = RESULTS / ".workflow"  # folder that the controllers of a working directory share
+# steps that keep none of their work if they are stopped before their end
 ANEW = frozenset({"list", "list-group", "list-failure", "plan"})
-# Seconds for a call that asks SLURM to start the controller again, and how many calls; each waits for
-# slurmctld.
+# Seconds for one call that asks SLURM to start the controller again, and the number of calls. Each call waits
+# for slurmctld.
 REQUEUES, TRIES = 15.0, 4
 CANCELS = 2.0  # seconds between two checks for `penstock cancel` while the controller waits to try again
-# Fewest processes and threads of a run of one dataset: this one, Snakemake, step, element and worker, with
-# threads.
+# Processes and threads of a run of one dataset, at least: this process, Snakemake, step, element and worker,
+# with their threads.
 PROCESSES = 16
 
 EXAMPLES = ("penstock run", "penstock run imagenet --submit")
@@ -131,7 +131,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     wanted = names
     while True:
         invocation = f"{time.time_ns():020d}"
-        # Marks are on the target: read before preflight asked its servers only where needed.
+        # Marks of `penstock cancel` are on the target, whose servers preflight has not checked yet. So they
+        # are read only if needed.
         again = wanted if submitted else ()
         marks = [CancelMark.of(layout_of(config.target, name), "run") for name in again]
         try:
@@ -274,7 +275,7 @@ def _may_try_again(
         except InterruptedRunError:
             if not session.stop.out_of_time:
                 raise
-            return False  # SLURM starts it again
+            return False  # SLURM starts the controller again
     return True
 
 
@@ -349,7 +350,7 @@ def _command(parsed: argparse.Namespace, config: Config, file: Path, names: list
     if parsed.backend and profile.is_dir():
         options = {**_profile(profile), **options}
     elif parsed.backend:
-        # Constants, as in the profiles: Snakemake's own defaults are functions that warn.
+        # These are constants, as in the profiles, since Snakemake's own defaults are functions that warn.
         options["default-resources"] = [f"backend={parsed.backend}", "mem_mb=1000", "disk_mb=1000"]
     if parsed.cores is not None:
         options["cores"] = parsed.cores
@@ -359,7 +360,7 @@ def _command(parsed: argparse.Namespace, config: Config, file: Path, names: list
     words += ["--configfile", str(file.absolute())]
     settings = []
     if parsed.dataset or names != list(config.datasets):
-        # JSON, so that a dataset called `1e5` stays a name.
+        # The values are passed as JSON, so that a dataset called `1e5` stays a name.
         settings.append(f"dataset={json.dumps(names)}")
     settings += [f"{name}=true" for name in FLAGS if getattr(parsed, name)]
     if settings:
@@ -381,7 +382,7 @@ def _screen(names: list[str], folder: Path, session: Session) -> RunScreen:
     def place(name: str) -> str:
         try:
             line = strict_yaml.read(file).line(("datasets", name))
-        except (OSError, strict_yaml.StrictYamlError):  # the file was changed since
+        except (OSError, strict_yaml.StrictYamlError):  # the file was changed since it was read
             return f"datasets.{name} in {file}"
         return f"datasets.{name} in {file}, line {line}"
 
@@ -393,18 +394,19 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
     """Run Snakemake, whose output goes to `said`; return its exit status. Signals are passed on to all
     below."""
     surroundings = {
-        # A person's settings there are for workflows of their own: profiles, caches, plugins.
+        # A person's Snakemake settings (profiles, caches, plugins) are meant for other workflows.
         **{name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE_")},
         **controller.handed_down(),
         exit_files.EXITS: str(folder),
         INVOCATION: invocation,
-        # Snakemake keeps nothing there; an account's home may be full or missing.
+        # Snakemake keeps nothing in this folder; an account's home may be full or missing.
         **dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str((STATE / "cache").resolve())),
     }
     if session.parsed.log is not None:
         surroundings[LOG] = str(session.parsed.log.absolute())
-    # Its own group: Ctrl-C reaches this process alone, which passes it on once. Blocked until the child
-    # handles it (`cli.snakemake_start`): an interpreter that is starting would answer with a traceback.
+    # The child gets its own process group, so Ctrl-C reaches only this process, which passes it on once.
+    # SIGINT is blocked until the child handles it (`cli.snakemake_start`), since an interpreter that is
+    # starting would print a traceback.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process = subprocess.Popen(command, env=surroundings, process_group=0, stdout=said, stderr=said)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import ClusterConfig
 
-# Exit status where a check's result is not as the file system's row of `fs.kinds`, or penstock, wants it.
+# Exit status if a check's result is not as wanted by the file system's row in `fs.kinds`, or by penstock.
 CONTRADICTED = 4
 
 EXAMPLES = ("penstock selftest /beegfs/datasets", "penstock selftest --json")

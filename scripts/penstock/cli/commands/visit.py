@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
 
-DEADLINE = 40  # seconds for all sources: the probe's job has a minute
+DEADLINE = 40  # seconds for all sources together, since the probe's job has a minute
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,5 @@
-"""Checks what the cluster allows, and, with a probe job on a node, how that node sees sources and target. In
-that job `cli.commands.visit` calls `answer`, and hands its result back.
+"""Checks what the cluster allows, and how a node sees sources and target. A probe job on the node finds that
+out: in it, `cli.commands.visit` calls `answer`, and returns the result.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def answer(
     mark: str = "",
 ) -> NodeAnswer:
     """Return this machine's answer to the probe. `check` is called before each source, and sources are opened
-    inside `deadline`. An error that these raise counts as the source's. `numbers` are the user and group ids
-    of the ACL's accounts on the submitting machine; `mark` is its file in `bandwidth_folder`."""
+    inside `deadline`. An error raised by these counts as the source's. `numbers` are the user and group ids
+    of the ACL's accounts on the submitting machine; `mark` is that machine's file in `bandwidth_folder`."""
     cap_folders = [] if bandwidth_folder is None else [bandwidth_folder]
     answers = Answers([*roots(target), *folders(dataset.sources), *cap_folders])
     with deadline:
@@ -117,12 +117,12 @@ OF_THE_SHELL = frozenset(
 class Heard(NamedTuple):
     node: str  # the node's name as the cluster reports it; "" if the cluster reports none
     answer: NodeAnswer
-    owner: OwnerSeen  # owner of the file with the answer, as this machine sees it
+    owner: OwnerSeen  # owner of the file in which the node wrote its answer, as this machine sees it
 
 
 def check_cluster(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
-    """Report the cluster's and the nodes' results. Raises PreflightError or ConfigError for a request that
-    the cluster, or a node, does not allow."""
+    """Report the results on the cluster and the nodes. Raises PreflightError or ConfigError for a request
+    that the cluster, or a node, does not allow."""
     if answers.silent(*roots(context.config.target)):
         # The check needs the target: penstock records arrays there, and a node writes its answer there.
         looks.saw(CheckResult("cluster", "not looked at, since the target does not answer", "note"))
@@ -156,7 +156,7 @@ def check_cluster(context: Context, config: DatasetConfig, answers: Answers, loo
 
 
 def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
-    """Yield the name of a file that nodes must see in `bandwidth.folder`; "" without a responsive folder."""
+    """Yield the name of a file that nodes must see in `bandwidth.folder`, or "" if that is silent."""
     folder = context.config.bandwidth.folder
     if folder is None or not context.cluster.abilities.has_nodes or answers.silent(folder):
         return contextlib.nullcontext("")
@@ -164,8 +164,8 @@ def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
 
 
 def _start(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
-    """Report when elements would start. `met`: elements of an earlier submission are still running, so no
-    result stops the run."""
+    """Report when elements would start. `met` means that elements of an earlier submission are still running,
+    so that no result stops the run."""
     try:
         results = context.cluster.start_results(steps)
     except (TransientError, FailedError) as error:
@@ -221,9 +221,9 @@ def _numbers_differ(heard: Heard) -> bool:
 
 
 def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard]) -> Visit:
-    """Return the command that opens the sources on a node, whose profiles, routes and mounts may differ. It
-    also looks for the file `mark` in `bandwidth.folder`. Its reader appends each answer to `heard`, with the
-    node's name as the cluster reports it."""
+    """Return the command that opens the sources on a node, whose profiles, routes and mounts may differ. The
+    command also looks for the file `mark` in `bandwidth.folder`. The reader of its output appends each answer
+    to `heard`, with the node's name as the cluster reports it."""
     root = context.config.target.root
     sources = [replace(source, timeout=min(source.timeout, VISIT_TIMEOUT)) for source in config.sources]
     request = {
@@ -238,7 +238,7 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
         try:
             answer = node_answer.NODE_ANSWER.from_json(written.text.encode(), node)
         except ValueError:
-            return written.text  # text that is not JSON tells why the command did not start there
+            return written.text  # text that is not JSON says why the command did not start on the node
         heard.append(Heard(node, answer, owners.owner(written.uid, written.gid)))
         return "\n".join(answer.errors)
 

@@ -1,5 +1,5 @@
-"""Compares a node's answer to the probe with this machine's view, and checks the node's cores. Elements work
-on nodes, so a node's mount decides, and not this machine's.
+"""Compares what a node reports in the probe with what this machine sees, and checks the node's cores. The
+elements of a job array (processes that copy) run on nodes, so nodes' mounts matter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WITHIN = 3.0  # seconds that lscpu may take
 
 
 def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCores:
-    """Describe this machine's cores, as far as this account may read about them. Never raises."""
+    """Describe this machine's cores, as far as this account can find out. Never raises."""
     machine = machine_settings.read_topology(sys)
     if not machine.cores:
         machine = machine_settings.from_lscpu(
@@ -49,13 +49,13 @@ def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCo
 def check_cores(
     context: Context, steps: Sequence[str], heard: Mapping[str, NodeCores | None], looks: Looks
 ) -> None:
-    """Compare nodes' cores with the cluster's settings, and report the results. Raises TransientError and
-    FailedError."""
+    """Compare the cores that nodes reported (`heard`) with the cluster's settings, and report the results.
+    Raises TransientError and FailedError."""
     for node, results in context.cluster.core_results(steps, heard).items():
         looks.saw(*results, what="jobs would run on cores that others need", node=node)
 
 
-# A node's answer to the probe, compared with this machine's view.
+# Compares a node's answer to the probe with this machine's view.
 
 # Beginnings of mount options that describe the host or its connection. They may differ for the same mount.
 OF_ONE_HOST = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "port=", "container_name=")
@@ -69,7 +69,7 @@ def judged(
     checks_here: Sequence[CheckResult],
 ) -> list[CheckResult]:
     """Judge the answer of this node. `target`, `sources` (by URL) and `checks_here` are this machine's view.
-    Results of the node that are also in `checks_here` are left out."""
+    The node's results that are also in `checks_here` are left out."""
     name = printable(node)
     results = mount_results(f"target on {name}", answer.target, target)
     for source in answer.sources:
@@ -85,15 +85,16 @@ def judged(
 
 
 def mount_results(about: str, remote: MountSeen, local: MountSeen | None) -> list[CheckResult]:
-    """Compare a node's mount with this machine's mount at the same path.
+    """Compare a node's mount with this machine's mount at the same path. The first two rows exclude each
+    other; each further row that applies adds its result.
 
     | on the node                                        | results                                       |
     |----------------------------------------------------|-----------------------------------------------|
     | nothing is known about the mount                   | a note                                        |
     | any other case                                     | the mount, ok                                 |
-    | another file system than here                      | and a warning                                 |
-    | the same file system, with other options than here | and a note                                    |
-    | reads provably bypass caches here, but not there   | and a warning, of a folder that is written to |
+    | another file system than here                      | also a warning                                |
+    | the same file system, with other options than here | also a note                                   |
+    | reads provably bypass caches here, but not there   | also a warning                                |
     """
     where = printable(remote.path)
     if remote.error:
@@ -126,7 +127,8 @@ def mount_results(about: str, remote: MountSeen, local: MountSeen | None) -> lis
 
 
 def version_results(about: str, version: str) -> list[CheckResult]:
-    """Return a stop if a node would run another `version` of penstock; "" if its version is unknown."""
+    """Return a stop if a node would run another version of penstock. `version` is the node's; "" if unknown,
+    which gives no result."""
     if version in ("", penstock.__version__):
         return []
     state = f"it is of version {printable(version)}, and this one of {penstock.__version__}"
@@ -141,7 +143,7 @@ WHERE_IDS_ARE_MAPPED = (
 
 
 def owner_results(about: str, on_node: OwnerSeen, local: OwnerSeen) -> list[CheckResult]:
-    """Compare the owner and group of a file that a node made for this account, as seen there and here.
+    """Compare the owner and group of a file that a node made for this account, as seen on both machines.
 
     A name is "" if the machine has no name for the number.
 
@@ -196,7 +198,8 @@ def _options(mount: MountSeen) -> set[str]:
 
 
 def _handed_on(name: str, row: Mapping[str, str]) -> CheckResult:
-    """Return the result of a check that ran on the node. An unknown verdict becomes a note."""
+    """Return the result of a check that ran on the node, from a row of its answer. An unknown verdict becomes
+    a note."""
     verdict: Verdict = next((word for word in VERDICTS if word == row.get("verdict")), "note")
     return CheckResult(
         about=printable(f"{row.get('about', '')} on {name}"),

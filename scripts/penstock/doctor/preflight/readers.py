@@ -1,5 +1,5 @@
-"""Finds out who will be able to read the published data. Its modes, group and ACL, and the folders above it,
-decide that. An ACL's users and groups must be known on this machine and on nodes.
+"""Finds out who will be able to read the published data. The data's modes, group and ACL, and the folders
+above it, decide that. An ACL's users and groups must be known on this machine and on nodes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 def check_acl(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> None:
-    """Check ACLs by reading an ACL; only the probe of plan sets an ACL. Raises PreflightError for a user or
-    group unknown here, and ConfigError for an unusable pattern in `permissions.modes`."""
+    """Check ACLs by reading one; only plan's probe sets an ACL. Raises PreflightError for a user or group
+    unknown here, and ConfigError for an unusable pattern in `permissions.modes`."""
     rules = modes.access_rules(config.permissions)
     if not rules.has_acl or answers.silent(layout.root):
         return
@@ -60,15 +60,15 @@ def acl_key(config: DatasetConfig) -> str:
 
 
 def _acl_folder(root: Path) -> Path:
-    """Return the folder whose ACL is read: the root, or its parent if the root is still missing."""
+    """Return the folder whose ACL is read: the root, or the root's parent if the root does not exist yet."""
     return root if root.exists() else root.parent
 
 
 def known_accounts(
     config: DatasetConfig, target: TargetConfig, answers: Answers, numbers: Sequence[int | None] = ()
 ) -> AclsSeen | None:
-    """Return this machine's view of ACLs, for a node's answer; None if no ACL is configured. `numbers` are
-    those of `acl_entries`."""
+    """Return this machine's view of ACLs, for a node's answer; None if no ACL is configured. For `numbers`
+    see `acl_entries`."""
     if not config.permissions.acl:
         return None
     named = acl_entries(config.permissions.acl, numbers)
@@ -107,7 +107,7 @@ def judged_acl(
     | an ACL is configured | the node's answer                       | verdict                 |
     |----------------------|-----------------------------------------|-------------------------|
     | no                   | any                                     | no result               |
-    | yes                  | it could not read an ACL, with a reason | a note                  |
+    | yes                  | no ACL could be read, with a reason     | a note                  |
     | yes                  | there are no POSIX ACLs, with a reason  | a stop, as for a target |
     | yes                  | an ACL can be read                      | ok                      |
     """
@@ -130,11 +130,11 @@ def entry_results(
 ) -> list[CheckResult]:
     """Compare the ACL's users and groups on a node with those here.
 
-    Elements set ACLs with the numbers that their node has for the names, and the permissions step with those
-    of its own machine. `mapped`: the owner or group of a file has different numbers on the two machines, or a
-    machine reports a mapping.
+    Elements (the processes that copy) set ACLs with the numbers that their node has for the names. The
+    permissions step uses the numbers of its own machine. `mapped` means that the owner or group of a file has
+    different numbers on the two machines, or that one of them reports a mapping.
 
-    | number there | who has this machine's number there | mapped | verdict                              |
+    | node's number | owner of our number on the node    | mapped | verdict                              |
     |--------------|-------------------------------------|--------|--------------------------------------|
     | none         | any                                 | any    | a stop: elements there fail          |
     | another      | any                                 | yes    | a note: id-mapped                    |
@@ -183,12 +183,13 @@ _WRITES = 0o222
 
 
 class Way(NamedTuple):
-    """The facts that decide who can read, besides `permissions`."""
+    """The facts that decide, together with `permissions`, who can read the data."""
 
     owner: str
     group: str  # the group's name, or its number if it has no name
-    others: bool | None  # whether the group has members other than the owner; None if not known
-    closed: str = ""  # the folder above the data, with its mode, that only its owner may enter, or ""
+    others: bool | None  # whether the group has members other than the data's owner; None if not known
+    # a folder above the data that only its owner may enter, with its mode; "" if there is none
+    closed: str = ""
 
 
 def check_readers(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
@@ -210,8 +211,8 @@ def check_readers(config: DatasetConfig, layout: DatasetLayout, answers: Answers
 
 
 def of_folder(policy: PermissionsConfig, folder: Path, gid: int | None) -> CheckResult:
-    """Say who will be able to read data in this folder, which may be missing. `gid` is the configured group,
-    or None if the file system chooses the group."""
+    """Return a result on who will be able to read data in this folder, which may be missing. `gid` is the
+    configured group, or None if the file system chooses the group."""
     try:
         return judged(policy, _way(folder, gid))
     except OSError as error:
@@ -225,13 +226,13 @@ def _way(folder: Path, gid: int | None) -> Way:
 
 
 def judged(policy: PermissionsConfig, way: Way) -> CheckResult:
-    """Say who will be able to read:
+    """Return a result on who will be able to read the data:
 
     | the modes let read | a folder above is closed | others in the group | ACL | who reads, verdict       |
     |--------------------|--------------------------|---------------------|-----|--------------------------|
     | any                | yes                      | any                 | any | the owner alone, warning |
     | everybody          | no                       | any                 | any | everybody, ok            |
-    | any                | no                       | any                 | yes | ACL's accounts, too; ok  |
+    | any                | no                       | any                 | yes | also ACL's accounts, ok  |
     | the group          | no                       | yes, or not known   | no  | the group, ok            |
     | the group          | no                       | no                  | no  | the owner alone, warning |
     | the owner          | no                       | any                 | no  | the owner alone, warning |
@@ -259,7 +260,7 @@ def judged(policy: PermissionsConfig, way: Way) -> CheckResult:
 
 
 def writable(policy: PermissionsConfig) -> list[CheckResult]:
-    """Warn of modes that allow published data to be changed."""
+    """Return a warning for modes that allow published data to be changed."""
     modes = [("file_mode", _file_mode(policy)), ("dir_mode", _dir_mode(policy))]
     for rule in policy.modes:
         modes += [(f"modes {rule.match}", mode) for mode in (rule.file, rule.dir) if mode is not None]
@@ -288,11 +289,12 @@ def _lets_read(policy: PermissionsConfig, whom: int) -> bool:
 
 
 def _closed(folder: Path) -> str:
-    """Return the outermost folder that only its owner may enter, with its mode, or ""."""
+    """Return the outermost folder that only its owner may enter, with its mode; "" if there is none."""
     real = type(folder)(os.path.realpath(folder))
     for above in (*reversed(real.parents), real):
         mode = stat.S_IMODE(above.stat().st_mode)
-        # If a folder has an ACL, the group's bits are the mask, which covers all whom the ACL lets in.
+        # If a folder has an ACL, the group's bits are the ACL's mask, which includes the rights of all whom
+        # the ACL lets in.
         if not mode & 0o011:
             return f"{above} (mode {mode:04o})"
     return ""

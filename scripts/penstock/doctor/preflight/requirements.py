@@ -1,5 +1,5 @@
-"""Checks what a run needs besides the target. It needs the sources and the evidence that they must give, the
-signing key, the folder for the bandwidth cap, and Python libraries. Also shows the site's bounds.
+"""Checks what a run needs besides the target: sources and their evidence, the signing key, the folder for the
+bandwidth cap, and Python libraries. Also shows the site's bounds.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def check_signing_key(layout: DatasetLayout, looks: Looks) -> None:
 
 
 def site_rows(site: Site) -> Iterator[CheckResult]:
-    """Yield each key with its value and line. Warns of a folder that is missing on this machine, and of an
-    unknown account, since gates do not open for data that it stages."""
+    """Yield a result for each key in the site's file, with value and line. Warns of a folder that is missing
+    on this machine, and of an unknown account: no gate opens for data that it stages."""
     target, bandwidth = site.bounds.target, site.bounds.bandwidth
     folders: dict[str, tuple[Path, ...]] = {
         "target.roots": target.roots,
@@ -105,7 +105,7 @@ def site_rows(site: Site) -> Iterator[CheckResult]:
 
 # Checks of sources. They open each source on this machine, and send it a request that only reads.
 #
-# They fetch inventories and lists of keys into a temporary folder, which they remove.
+# Inventories and lists of keys are fetched into a temporary folder, which is removed afterwards.
 
 
 def check_sources(
@@ -159,8 +159,8 @@ def check_evidence(
 
 
 def check_grade(context: Context, kind: str, where: str = "") -> None:
-    """Raise PreflightError if a target of this kind cannot reach `verify.minimum_grade`. `where` begins the
-    message if a node sees that kind: `on the node n1, `."""
+    """Raise PreflightError if a target of this kind cannot reach `verify.minimum_grade`. If a node sees that
+    kind, `where` begins the message: `on the node n1, `."""
     verify = context.config.verify
     why = beyond(verify, kind=kind, alone=not context.cluster.abilities.has_nodes)
     if why:
@@ -191,8 +191,8 @@ def judged_bandwidth(config: BandwidthConfig, overview: Overview) -> list[CheckR
 
     | the cap file                     | `bandwidth.link` | result                          |
     |----------------------------------|------------------|---------------------------------|
-    | is not the administrator's alone,| any              | stop, with what to do           |
-    | or makes no sense                |                  |                                 |
+    | others than the administrator may| any              | stop, with what to do           |
+    | change it, or it is malformed    |                  |                                 |
     | has a rate, or does not exist    | set              | ok, with the lower rate         |
     | has a rate                       | not set          | ok                              |
     | has no rate, or does not exist   | not set          | warning: nothing bounds the link|
@@ -213,7 +213,7 @@ def judged_bandwidth(config: BandwidthConfig, overview: Overview) -> list[CheckR
 
 
 def seen_here(folder: Path, mark: str, answers: Answers) -> BandwidthFolderSeen:
-    """Return this node's view of the folder. `mark` is the submitting machine's file there, or ""."""
+    """Return this node's view of the folder. `mark`: the submitting machine's file in it, or ""."""
     path = str(folder)
     try:
         answers.require(folder, "the bandwidth folder")
@@ -228,8 +228,8 @@ def seen_here(folder: Path, mark: str, answers: Answers) -> BandwidthFolderSeen:
 def on_node(node: str, folder: BandwidthFolderSeen) -> list[CheckResult]:
     """Judge a node's view of the folder.
 
-    An element that cannot use the folder fails before its first byte. An element that sees another folder at
-    that path would not share the other elements' cap.
+    An element (a process that copies) that cannot use the folder fails before its first byte. An element that
+    sees another folder at that path would not share the other elements' cap.
 
     | on the node                                             | result |
     |---------------------------------------------------------|--------|

@@ -1,5 +1,5 @@
-"""Collects the results and errors of all checks of a preflight. Also asks the file systems of its folders for
-their facts, within a deadline, so that an unresponsive file system blocks no check.
+"""Collects the results and errors of all checks of a preflight. Also reads the facts about the file systems
+of its folders, within a deadline, so that an unresponsive file system blocks no check.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """Facts about folders, whose file systems are all asked at once. A folder is silent if its file system is
-    unresponsive; make no further call on it."""
+    """Facts about folders' file systems, which are all queried at once. A folder whose file system does not
+    respond is silent; make no further call on such a folder."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._facts = watched_facts(list(folders))
@@ -53,8 +53,7 @@ class Answers:
             raise answer.error(what, TargetAwayError if what == TARGET else PreflightError)
 
     def facts(self, path: Path, what: str) -> StorageFacts:
-        """Return a folder's facts. Raises the errors of `require`, or an OSError if the folder cannot be
-        examined."""
+        """Return a folder's facts. Raises the errors of `require`, or OSError if the facts cannot be read."""
         self.require(path, what)
         answer = self._facts[path]
         if isinstance(answer, OSError):
@@ -63,7 +62,7 @@ class Answers:
         return answer
 
     def mount(self, path: Path) -> MountSeen:
-        """Return the facts in the form for documents, or their `error` if the folder has no facts."""
+        """Return a folder's facts in the form for documents, with `error` if there are none."""
         answer = self._facts[path]
         if isinstance(answer, SilentFolder):
             return MountSeen(str(path), error=f"no answer within {answer.seconds:.0f} s")
@@ -103,20 +102,20 @@ def folders(sources: Sequence[SourceConfig]) -> list[Path]:
 
 class Looks:
     """Collects results. A check stops the run with a PenstockError inside `at`, or with a result whose
-    verdict is `stop`. In both cases the report gets a row, and the run an error with the same words."""
+    verdict is `stop`. In both cases report and run get the same words."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._results: list[CheckResult] = []
         self._errors: list[PenstockError] = []
         self._nodes: list[NodeAnswer] = []
-        # names of nodes, by the error that stops the run on them (`PreflightError`'s arguments)
+        # {arguments of the PreflightError that stops the run: names of the nodes with that error}
         self._on_nodes: dict[tuple[str, str, str, str], list[str]] = {}
 
     @contextlib.contextmanager
     def at(self, about: str) -> Iterator[None]:
-        """Context for a check. A PenstockError raised in it becomes a row, unless an earlier check raised the
-        same error. Raises InterruptedRunError after a signal."""
+        """Context for a check. A PenstockError raised within becomes a result, unless an earlier check raised
+        the same error. Raises InterruptedRunError after a signal."""
         self._context.stop.check()
         try:
             yield
@@ -135,9 +134,9 @@ class Looks:
     def saw(
         self, *results: CheckResult, what: str = "this is not in order", where: str = "", node: str = ""
     ) -> None:
-        """Add results, and a single error for those that stop the run, which begins with `what` and `where`.
-        `node` is the node concerned, with which each `about` ends (`ACL on n1`). Nodes with equal problems
-        share an error."""
+        """Add results, and a single error for all of them that stop the run. The error begins with `what` and
+        `where`. `node` is the node concerned, whose name ends each `about` (`ACL on n1`). Nodes with equal
+        problems share an error."""
         self._results += results
         stops = _of(results, "stop")
         if not stops:
@@ -166,7 +165,7 @@ class Looks:
 
     def error(self) -> PenstockError | None:
         """Return the error that ends the step, or None. Several errors are joined into a PreflightError,
-        which has their exit status if it is the same for all."""
+        which has their exit status if it is equal for all."""
         errors = list({str(error): error for error in [*self._errors, *self._errors_on_nodes()]}.values())
         if len(errors) < 2:
             return errors[0] if errors else None
@@ -187,7 +186,7 @@ def _of(results: Iterable[CheckResult], *verdicts: str) -> list[CheckResult]:
 
 
 def _stopped(about: str, error: PenstockError) -> CheckResult:
-    """Make the row for an error, from its message and its hint."""
+    """Make the result for an error, from the error's message and hint."""
     text = str(error).removesuffix(f"\n  {error.hint}") if error.hint else str(error)
     message = " ".join(line.strip() for line in text.splitlines())
     return CheckResult(about, printable(message), "stop", mend=printable_lines(error.hint))

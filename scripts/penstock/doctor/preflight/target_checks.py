@@ -1,5 +1,5 @@
-"""Checks the target: its folders, file system, free space and lock, its mount, the owner's quotas, and its
-servers. The vendor's client and commands report on servers. Also checks the mounts of sources.
+"""Checks the target: folders, file system, free space, lock, mount, the owner's quotas, and servers. The
+vendor's client and commands report on servers. Also checks the mounts of sources.
 """
 
 from __future__ import annotations
@@ -66,12 +66,13 @@ def check_quotas(config: DatasetConfig, layout: DatasetLayout, answers: Answers,
 
 # Checks of the target's servers, with the file system's client and its vendor's commands.
 #
-# They come before any check that makes a file, because that call would wait for minutes for a missing server.
+# They come before any check that makes a file, since making a file would wait for minutes if a server is
+# missing.
 
 
 def check_servers(layout: DatasetLayout, looks: Looks) -> tuple[StoreStatus | None, bool]:
-    """Return the state of servers that the target's client shows in /proc, or None, and whether all servers
-    are reachable. Makes no call on the mount."""
+    """Return the servers' state that the target's client shows in /proc (None if it shows none), and whether
+    all servers are reachable. Makes no call on the mount."""
     shown, away = servers.servers_away(layout.root)
     if away:
         looks.gone(servers.away_error(layout.root, away), *away)
@@ -86,9 +87,9 @@ def check_vendor(
     looks: Looks,
     shown: StoreStatus | None,
 ) -> bool:
-    """Return whether the target's servers are in order; if not, make no file there. `shown` is the result of
-    `check_servers`. For an unresponsive target, report only servers that the vendor's commands do not reach.
-    Raises PreflightError for an unknown group."""
+    """Return whether the target's servers are in order. If they are not, the caller must make no file on the
+    target. `shown` is the result of `check_servers`. For an unresponsive target, report only servers that the
+    vendor's commands do not reach. Raises PreflightError for an unknown group."""
     if answers.silent(layout.root):
         away = servers.unreached_servers(layout.root)
         if away:
@@ -113,7 +114,7 @@ def check_target(
     context: Context, layout: DatasetLayout, answers: Answers, looks: Looks, before: Path | None
 ) -> None:
     """Raise PreflightError or NoSpaceError for an unusable target. `before` is a receipt which shows that the
-    dataset was published there."""
+    dataset was published on this target before."""
     for root in roots(context.config.target):
         answers.require(root, "the target")
     if before is not None:
@@ -169,7 +170,7 @@ def _require_content(layout: DatasetLayout, before: Path) -> None:
 
 def described(root: Path, store: StorageFacts) -> str:
     """Describe the target: `ext4 on /, 42 GiB free`. For a missing root, describe the nearest folder above.
-    The mount point shows if the target's file system is not mounted."""
+    The mount point reveals whether the target's file system is mounted."""
     prefix = "" if os.path.lexists(root) else "not there yet, "
     return prefix + printable(f"{store.kind} on {store.mount_point}, {human.size(store.free_bytes)} free")
 

@@ -1,5 +1,5 @@
-"""Parts of a selftest with interruptions: they kill a process that writes as copy does, and fill the folder's
-quota and free it again.
+"""Parts of a selftest with interruptions: they kill a process that writes like the copy step, and fill the
+folder's quota and free it again.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
     from penstock.doctor.selftest.measurements import Budget
 
 
-# A part of a selftest, only with --fill-quota: it fills the folder's quota, and frees it again.
+# A part of a selftest that runs only with --fill-quota: it fills the folder's quota, and frees it again.
 #
-# It finds out which call reports the full quota. With a write-back cache, a late call reports it: fsync or
-# close. Files that were synced before without an error must be whole.
+# It finds out which call reports the full quota. With a write-back cache, only a late call (fsync or close)
+# reports it. Files that were synced before without an error must be whole.
 
 ABOUT = "a quota that is full"
 MIB = 1 << 20
 FILE = 16 * MIB
-BEYOND = 32 * MIB  # bytes written beyond the free space after which the quota counts as not enforced
-FREE_WITHIN = 30.0  # seconds within which space must be free after files are removed
+# if this number of bytes can be written beyond the free space, the quota counts as not enforced
+BEYOND = 32 * MIB
+FREE_WITHIN = 30.0  # seconds within which space must be free after files were removed
 FULL = {errno.EDQUOT: "EDQUOT", errno.ENOSPC: "ENOSPC"}
 
 
 class WritesEnd(NamedTuple):
-    """The first call that failed as a file was written, and its error; "" if all calls succeeded."""
+    """The first call that failed while a file was written, and its error; both "" if none failed."""
 
     call: str = ""
     error: str = ""
@@ -47,7 +48,7 @@ class WritesEnd(NamedTuple):
 
 def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
     """Fill the quota of `place`, which has `free` bytes left, compare the synced files, and remove all files.
-    Writes nothing if that takes more bytes than a selftest may write."""
+    Writes nothing if filling it takes more bytes than a selftest may write."""
     if free + BEYOND > budget.room:
         state = (
             f"not filled: {human.size(free)} are free, and a selftest writes {human.size(budget.room)} more"
@@ -77,7 +78,7 @@ def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _write(path: Path, block: bytes, budget: Budget) -> tuple[int, WritesEnd]:
-    """Write, sync and close a file with FILE bytes. Return its size, and the call that failed first."""
+    """Write, sync and close a file with FILE bytes. Return its size, and the first failed call."""
     size, call, error = 0, "", ""
     budget.spend(4, files=1)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -126,7 +127,7 @@ def _judged(written: int, free: int, ended: WritesEnd, synced: int, wrong: list[
     | files that were synced without an error | the first error              | verdict |
     |-----------------------------------------|------------------------------|---------|
     | not whole                               | any                          | stop    |
-    | whole                                   | none, beyond the free space  | warning |
+    | whole                                   | none, even beyond free space | warning |
     | whole                                   | EDQUOT or ENOSPC             | ok      |
     | whole                                   | any other error              | stop    |
     """
@@ -146,7 +147,7 @@ def _judged(written: int, free: int, ended: WritesEnd, synced: int, wrong: list[
 
 
 def _free_again(folder: Path, block: bytes, budget: Budget) -> CheckResult:
-    """Measure how long it takes, after the files are removed, until a file can be written again."""
+    """Measure how long it takes, after the files were removed, until a file can be written again."""
     about, began, tries = "room after what filled it was removed", time.monotonic(), 0
     while (seconds := time.monotonic() - began) < FREE_WITHIN:
         tries += 1
@@ -159,21 +160,21 @@ def _free_again(folder: Path, block: bytes, budget: Budget) -> CheckResult:
 
 
 ROUNDS = 3
-MOST = 60  # most files of a writer; it is killed before it has written them all
+MOST = 60  # number of files that a writer may write, at most; it is killed before it has written all
 PIECE = 64 << 10
 PIECES = 8
-PACE = 0.02  # seconds between two operations of the writer: 50 a second
+PACE = 0.02  # seconds between two operations of the writer, which gives 50 operations a second
 STARTS_WITHIN = 60.0
 
 
 def content(number: int) -> bytes:
-    """Return the content of file `number`, of 1 byte up to PIECES pieces."""
-    made = random.Random(number)  # noqa: S311 (bytes that are equal each time, no secret)
+    """Return the content of file `number`: 1 byte up to PIECES pieces."""
+    made = random.Random(number)  # noqa: S311 (the same bytes each time, no secret)
     return made.randbytes(made.choice((1, 4096, PIECE, 3 * PIECE + 1, PIECES * PIECE)))
 
 
 def write(data: Path) -> None:
-    """Write numbered files slowly, with the writer that copy uses, until this process is killed."""
+    """Write numbered files slowly, with the writer that the copy step uses, until this process is killed."""
     prepare_process()
     with StagingWriter(
         data,
@@ -224,8 +225,8 @@ def kills(folder: Path, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _killed(data: Path, budget: Budget) -> str:
-    """Run a writer until some files have their final names, and kill it at a random moment. Return "", or
-    the problem if the writer made no file in time or ended by itself."""
+    """Run a writer until some files have their final names, and kill it at a random moment. Return "", or a
+    text on the problem if the writer made no file in time or ended by itself."""
     budget.spend(0, size=MOST * PIECES * PIECE // 4, files=MOST)
     words = [*interpreter.command("penstock"), "selftest-writer", str(data)]
     process = subprocess.Popen(
@@ -237,7 +238,7 @@ def _killed(data: Path, budget: Budget) -> str:
             budget.spend(40)
             if process.poll() is not None or time.monotonic() > ends:
                 return f"the writer made no file within {STARTS_WITHIN:.0f} s{_words(process)}"
-        budget.spend(int(random.uniform(20, 160)))  # noqa: S311 (a moment of chance)
+        budget.spend(int(random.uniform(20, 160)))  # noqa: S311 (a random moment)
         budget.spend(1)
         if process.poll() is not None:
             return f"the writer ended by itself{_words(process)}"

@@ -1,4 +1,4 @@
-"""Parts of a selftest that probe abilities, measure fsync, a cold read, space and quota, or stage a small
+"""Parts of a selftest: they probe abilities, measure fsync, a cold read, space and quota, or stage a small
 folder with every step. Also has the budget of operations, bytes, files and time for all parts.
 """
 
@@ -37,15 +37,16 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import StorageFacts
 
 
-PER_SECOND = 200  # most operations on files and folders a second, as metadata servers have hundreds of users
-MOST_BYTES = 1 << 30  # bytes that a selftest may write
-MOST_FILES = 5000  # files that a selftest may make
-WITHIN = 600.0  # seconds for everything
+# operations on files and folders a second, at most, since metadata servers have hundreds of users
+PER_SECOND = 200
+MOST_BYTES = 1 << 30  # bytes that a selftest may write, at most
+MOST_FILES = 5000  # number of files that a selftest may make, at most
+WITHIN = 600.0  # seconds that a selftest may take
 
 
 class Budget:
-    """Counts a selftest's operations, and slows it down. `wait` sleeps for seconds, and raises if the command
-    should stop."""
+    """Counts a selftest's operations, and slows the selftest down. `wait` sleeps for seconds, and raises if
+    the command should stop."""
 
     def __init__(self, wait: Callable[[float], None], *, within: float = WITHIN) -> None:
         self._wait = wait
@@ -58,7 +59,7 @@ class Budget:
 
     def spend(self, operations: int, *, size: int = 0, files: int = 0) -> None:
         """Wait before these operations, which write `size` bytes into `files` new files, so that at most
-        PER_SECOND a second happen. Raises as `check`, and ValueError beyond MOST_BYTES or MOST_FILES."""
+        PER_SECOND a second happen. Raises as `check` does, and ValueError beyond MOST_BYTES or MOST_FILES."""
         self.operations += operations
         self.bytes += size
         self.files += files
@@ -81,7 +82,7 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds until the time is over, at least 0."""
+        """Seconds until `within` is over; never below 0."""
         return max(0.0, self._ends - time.monotonic())
 
     @property
@@ -94,7 +95,7 @@ MIB = 1 << 20
 SMALL, SMALL_FILES = 4096, 60
 LARGE, LARGE_FILES = 16 * MIB, 4
 COLD = 64 * MIB
-OF_A_TRIAL = 12  # operations of each trial of the probe, about
+OF_A_TRIAL = 12  # number of operations in each trial of the probe, approximately
 
 
 def abilities(folder: Path, store: StorageFacts, budget: Budget) -> tuple[list[CheckResult], ProbeReport]:
@@ -112,7 +113,7 @@ def abilities(folder: Path, store: StorageFacts, budget: Budget) -> tuple[list[C
 
 
 def durable_writes(folder: Path, budget: Budget) -> Iterator[CheckResult]:
-    """Measure how long a small file takes to be durable, and how fast large ones are."""
+    """Measure how long it takes until a small file is durable, and how fast large files are written."""
     took = []
     for number in range(SMALL_FILES):
         budget.spend(5, size=SMALL, files=1)
@@ -139,7 +140,7 @@ def durable_writes(folder: Path, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _written(path: Path, size: int) -> float:
-    """Write random bytes in blocks of 1 MiB; return the seconds that fsync took."""
+    """Write random bytes in blocks of 1 MiB, and return the seconds that fsync took."""
     block = os.urandom(min(size, MIB))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -202,8 +203,8 @@ def cold_read(folder: Path, store: StorageFacts, budget: Budget) -> Iterator[Che
 
 
 def space(folder: Path, store: StorageFacts) -> Iterator[CheckResult]:
-    """Report the results of statvfs, and the folder's own size if it has any. That size shows project quotas,
-    and quotas of WEKA and CephFS."""
+    """Report the results of statvfs, and the folder's own size if it has any. Project quotas, and quotas of
+    WEKA and CephFS, show as such a size."""
     free = f"{human.size(store.free_bytes)} of {human.size(store.total_bytes)} free"
     yield CheckResult("space", free)
     if store.free_inodes is None:
@@ -218,7 +219,7 @@ def space(folder: Path, store: StorageFacts) -> Iterator[CheckResult]:
 
 
 def own_size(folder: Path, store: StorageFacts) -> str:
-    """Return the mount point below which statvfs shows a size of this folder's own, or ""."""
+    """Return the mount point if statvfs shows another size there than for this folder; "" if not."""
     point = mount_of(os.path.realpath(folder)).point or "/"
     with contextlib.suppress(OSError):
         return "" if facts(Path(point)).total_bytes == store.total_bytes else point
@@ -229,9 +230,10 @@ DATASET = "selftest"
 # sizes of the files, in bytes; the last file is copied in parts
 SIZES = (*[0] * 2, *[100] * 8, *[4096] * 16, *[70_000] * 12, *[1 << 20] * 8, *[5 << 20] * 2, 24 << 20)
 SETTINGS = {"plan.giant_bytes": "16MiB", "plan.part_bytes": "8MiB", "engine.workers": 1}
-COMMANDS = ("preflight", "audit", "gate")  # steps that are commands; the others need `penstock step`
+COMMANDS = ("preflight", "audit", "gate")  # steps that are commands; other steps need `penstock step`
 STEPS = (*(name for name in step_table.OF_RUN if name != "report"), "audit", "gate")
-# Operations on the target for a file, in all steps. The test bed counted 57, without lookups, reads, writes.
+# Number of operations on the target for each file, in all steps together. The test bed counted 57, without
+# lookups, reads and writes.
 OPERATIONS = 60
 
 
@@ -281,13 +283,13 @@ def staged(folder: Path, place: Path, budget: Budget) -> Iterator[CheckResult]:
 
 def _make(source: Path) -> None:
     source.mkdir()
-    made = random.Random(0)  # noqa: S311 (any bytes)
+    made = random.Random(0)  # noqa: S311 (any bytes will do)
     for number, size in enumerate(SIZES):
         (source / f"{number:03d}.bin").write_bytes(made.randbytes(size))
 
 
 def _step(step: str, configuration: Path, budget: Budget) -> str:
-    """Run the command for a step; return "", or the command's message if it failed."""
+    """Run the command for a step. Return "", or the command's message if the command failed."""
     words = [*interpreter.command("penstock"), "--config", str(configuration), "--backend", "local"]
     command = [step] if step in COMMANDS else ["step", step]
     try:

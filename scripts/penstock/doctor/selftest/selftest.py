@@ -1,7 +1,8 @@
 """Runs the parts of the selftest in order, in a hidden folder below the tested folder, and then removes it.
 
-A second hidden folder, in TMPDIR, contains the source of the small staging. Nothing outside the two folders
-changes. If a selftest is killed, the next selftest of its account and machine removes its folders.
+One part stages a small dataset; its source files are in a second hidden folder, in TMPDIR. Nothing outside
+the two folders changes. If a selftest is killed, the account's next selftest on the same machine removes its
+folders.
 
 A selftest costs at most 1 GiB, 5,000 files and 200 operations a second (`Budget`), and ten minutes. On a
 local disk it takes half a minute. Only --fill-quota fills a quota.
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     exist. Raises PenstockError."""
 
 FORMAT = 1
-PREFIX = ".penstock-selftest"  # beginning of the hidden folder's name; host, process id and start follow
+# beginning of the hidden folders' names; host, process id and start time follow
+PREFIX = ".penstock-selftest"
 
 
 class SelftestResult(TypedDict):
@@ -51,14 +53,16 @@ class SelftestResult(TypedDict):
     format: int
     penstock: str
     folder: str
-    kind: str  # the file system, as named in penstock's table of file systems
+    kind: str  # the kind of file system, as named in penstock's table of file systems
     mount_options: str
     host: str
-    at: str  # UTC, ISO 8601
+    at: str  # time of the start in UTC, ISO 8601
     seconds: float
-    operations: int  # about how many on files and folders; an estimate for small staging and killed writers
+    # operations on files and folders, approximately: those of the small staging and of killed writers are
+    # estimated
+    operations: int
     verdict: str  # the gravest verdict of all checks
-    contradicts: int  # number of checks whose result is not as wanted
+    contradicts: int  # number of checks whose result `contradicts` counts
     results: Sequence[CheckResult]
     probe: Mapping[str, object]
 
@@ -139,7 +143,7 @@ def contradicts(result: CheckResult) -> bool:
 
 
 def _stage(name: str, stage: Callable[[], Iterable[CheckResult]], budget: Budget) -> Iterator[CheckResult]:
-    """Yield a stage's results. An error of the file system ends only that stage."""
+    """Yield the results of one part of the selftest. An error of the file system ends only this part."""
     if not budget.left:
         yield CheckResult(name, f"not tried: {human.duration(WITHIN)} were over", "note")
         return
@@ -153,8 +157,8 @@ def _stage(name: str, stage: Callable[[], Iterable[CheckResult]], budget: Budget
 
 
 def _require_quota(folder: Path, store: StorageFacts) -> None:
-    """Raise PreflightError unless the folder has its own quota, because others may be writing under any other
-    quota while it is full."""
+    """Raise PreflightError unless the folder has a quota of its own: while a shared quota is full, other
+    users' writes fail."""
     if not measurements.own_size(folder, store):
         raise PreflightError(
             "no quota is filled: this folder has none of its own",
@@ -184,8 +188,8 @@ def _name() -> str:
 
 
 def _clear(folder: Path) -> list[CheckResult]:
-    """Remove the folders of killed selftests of this account and machine. Return a note for each folder that
-    others left."""
+    """Remove the folders that killed selftests of this account left on this machine. Return a note for each
+    folder that others left."""
     local, left = os.uname().nodename, []
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):

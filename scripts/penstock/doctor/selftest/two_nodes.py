@@ -1,5 +1,5 @@
 """A part of a selftest: measures when a node sees changes that another node makes. Also has the command that
-carries out its orders on each of the two nodes.
+carries out the selftest's orders on each of the two nodes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # An `Order` is a line of JSON on standard input, and its `PeerAnswer` a line on standard output. `_ORDERS`
 # has a function for each kind of order. Both ends run the same release of penstock.
 
-PACE = 0.05  # seconds between two looks, for some 60 operations a second
-SIZE = 8192  # bytes of a file
+PACE = 0.05  # seconds between two looks at a file, which gives some 60 operations a second
+SIZE = 8192  # bytes of each file
 FOLDER_WITHIN = 61.0  # seconds within which a node must see a folder made on another node
 
 
@@ -44,16 +44,16 @@ class Order(NamedTuple):
     """An operation that a node must carry out, with a file."""
 
     do: str  # a key of `_ORDERS`
-    to: str = ""  # the node that carries it out; "" for all nodes
+    to: str = ""  # the node that carries out the order; "" for all nodes
     name: str = ""  # the file's name in the selftest's folder
-    fill: str = ""  # the byte that fills the file, in hexadecimal, or a symbolic link's destination
-    what: str = ""  # the kind of look: a key of `looks` in `_look`
-    wanted: object = None  # the byte, size or destination to look for
+    fill: str = ""  # the byte that fills the file, in hexadecimal; for a symbolic link, the destination
+    what: str = ""  # what to look for: a key of `looks` in `_look`
+    wanted: object = None  # the byte, size or destination that the look waits for
     within: float = 0.0  # seconds after which a look gives up
 
 
 class PeerAnswer(NamedTuple):
-    """The outcome of an order, which sets only the fields that fit its kind."""
+    """The outcome of an order; only the fields that fit the kind of order are set."""
 
     node: str = ""
     error: str = ""  # name of the errno with which the order failed
@@ -65,7 +65,7 @@ class PeerAnswer(NamedTuple):
 
 
 def serve(folder: Path, orders: Iterable[str], answers: TextIO) -> None:
-    """Carry out orders until their stream ends."""
+    """Carry out orders until the stream `orders` ends."""
     peer = Peer(folder)
     for line in orders:
         order = Order(**json.loads(line))
@@ -182,7 +182,7 @@ def _until(holds: Callable[[], object], within: float) -> PeerAnswer:
         try:
             holding = holds()
         except OSError as error:
-            # A name may still be cached although its file is gone, so look again.
+            # A name may still be cached although its file is gone, so the loop looks again.
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
         seconds = time.monotonic() - began
@@ -206,22 +206,26 @@ def _written(path: Path, how: int, fill: str) -> None:
 # The trials, which measure when a node sees changes that another node makes.
 #
 # Both nodes run `penstock selftest-peer` (`serve`), and get orders in turn. The reading node measures with
-# its own clock, from its order to look. It gets that order after the other node has reported that the file is
-# closed or renamed. So no clocks are compared. An order takes some hundredths of a second.
+# its own clock, from the moment when it gets the order to look. It gets this order after the other node has
+# reported that the file is closed or renamed. So no clocks are compared. An order takes some hundredths of a
+# second.
 
 ABOUT = "caches between two nodes"
 NODES = 2
-SECONDS = 600  # most seconds of the job on the nodes
-FREE_WITHIN = 60.0  # seconds to wait for two nodes
-SEEN_WITHIN = 61.0  # seconds until a change counts as not seen: NFS caches a folder for a minute (acdirmax)
-HELD_WITHIN = 5.0  # the same for an open file, whose bytes need never be looked up again
+SECONDS = 600  # seconds that the job on the nodes may take
+FREE_WITHIN = 60.0  # seconds to wait until two nodes are free
+# seconds after which a change counts as not seen, since NFS caches a folder for a minute (acdirmax)
+SEEN_WITHIN = 61.0
+# seconds after which a change in an open file counts as not seen, since a node may never look its bytes up
+# again
+HELD_WITHIN = 5.0
 ANSWER_WITHIN = 30.0  # seconds to wait for an answer, in addition to the order's own `within`
 OLD, NEW = "6f", "6e"
-PER_LOOK = 3  # operations of a look, about
+PER_LOOK = 3  # number of operations for a look, approximately
 
 
 class LostError(Exception):
-    """The command on the nodes ended, with its own message, or does not respond."""
+    """The command on the nodes ended, perhaps with a message, or does not respond."""
 
 
 class Peers:
@@ -250,7 +254,7 @@ class Peers:
                     stream.close()
 
     def _patience(self) -> tuple[float, float]:
-        """Seconds to wait for the command to end by itself, and then after SIGTERM; less after a signal."""
+        """Seconds to wait for the command to end by itself, and then after SIGTERM. Less after a signal."""
         try:
             self._budget.check()
         except InterruptedRunError:
@@ -267,7 +271,7 @@ class Peers:
         return sorted(answer.node for answer in answers)
 
     def ask(self, node: str, order: Order) -> PeerAnswer:
-        """Have a node carry out an order. Raises LostError."""
+        """Make a node carry out an order, and return its answer. Raises LostError."""
         self._tell(order._replace(to=node))
         answer = self._answer(order.within + ANSWER_WITHIN)
         if answer.error:
@@ -305,7 +309,7 @@ class Peers:
                 self._read[fd] = self._read.get(fd, b"") + more
 
     def _words(self) -> str:
-        """Return the first line that an ended process printed as its error."""
+        """Return the first line that one of the ended processes printed on standard error."""
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired), waits.interruptible():
                 process.wait(ANSWER_WITHIN)
@@ -321,7 +325,8 @@ class Trial(NamedTuple):
     about: str
     name: str
     before: str  # the writing node's order that prepares the file; "" for no file
-    warm: str  # the reading node's first look, which fills its cache; with "held" it keeps the file open
+    # the reading node's first order, which fills its cache; with "held", that node keeps the file open
+    warm: str
     change: str  # the writing node's order that makes the change
     what: str  # the kind of look with which the reading node waits
     wanted: object = None
@@ -397,7 +402,7 @@ def _try_exclusive(peers: Peers, writer: str, reader: str, budget: Budget) -> Ch
 
 
 def _try_lock(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:
-    """Check flock, only for information, since no lock of penstock needs flock between nodes."""
+    """Check flock. The result is only information, since no lock of penstock needs flock between nodes."""
     about = "flock of a file that the other node has locked"
     budget.spend(8, size=SIZE, files=1)
     peers.ask(writer, Order("make", name="flock", fill=OLD))

@@ -23,20 +23,23 @@ class TimedAmount(TypedDict, total=False):
     files: int
     bytes: int
     seconds: float
-    moved_bytes: int  # bytes that the last moving command moved, in `moved_seconds`: rates are their quotient
+    # bytes that the last command that moved any has moved, in `moved_seconds`; a rate is the quotient of the
+    # two
+    moved_bytes: int
     moved_seconds: float
-    beside_copy_bytes: int  # bytes of verify that copy's elements read, while other files were copied
+    # bytes of verify's work that the copy's elements read back while other files were copied
+    beside_copy_bytes: int
 
 
 class StepResult(TimedAmount, total=False):
     """One step of the run."""
 
     step: str
-    status: str  # `done`, `failed`, or `skipped` (its receipt existed)
+    status: str  # `done`, `failed`, or `skipped` (the step's receipt existed already)
     started: str
     ended: str
     elements: int
-    why: str  # one line: the reason for the numbers of workers and streams, or for a failure
+    why: str  # reason for the numbers of workers and streams, or for a failure, in one line
 
 
 class ElementResult(TypedDict, total=False):
@@ -46,7 +49,7 @@ class ElementResult(TypedDict, total=False):
     index: int
     attempt: str
     node: str
-    started: float  # seconds since the epoch; so is `ended`
+    started: float  # seconds since the epoch, like `ended`
     ended: float
     files: int
     bytes: int
@@ -55,7 +58,7 @@ class ElementResult(TypedDict, total=False):
     cpus: int
     workers: int
     streams: int
-    why: str  # the reason for the numbers of workers and streams, in the engine's words
+    why: str  # reason for the numbers of workers and streams, in the engine's words
 
 
 class Failed(TypedDict, total=False):
@@ -85,17 +88,17 @@ class Result(TypedDict, total=False):
     """Everything about one dataset's run."""
 
     dataset: str
-    # `PASSED` (published, or unchanged), `FAILED`, `STOPPED` (by a signal), or `FINDINGS` (published, with
-    # findings that nobody has repaired)
+    # The run's result: `PASSED` (published, or unchanged), `FAILED`, `STOPPED` (by a signal), or `FINDINGS`
+    # (published, with findings that nobody has repaired)
     status: str
-    why: str  # one line: why the run did not pass, or a remark on the release if it did
+    why: str  # why the run did not pass, or a remark on the release if it did, in one line
     run: str
     release: str
     path: str  # the release's data folder, as a training job opens it
     current: str  # the path `<root>/<dataset>/current`; "" while it does not exist
     current_release: str | None  # the release that `current` names
     report: str
-    sources: list[str]  # URLs, without secrets
+    sources: list[str]  # URLs of the sources, without secrets
     target: str
     file_system: str
     durability: str
@@ -107,10 +110,11 @@ class Result(TypedDict, total=False):
     bytes: int  # bytes of the release
     scanned: TimedAmount
     ignored: dict[str, int]
-    hard_links: dict[str, int]  # as `core.run_documents.RunInfo.hard_links`
+    hard_links: dict[str, int]  # counts of hard links, as in `core.run_documents.RunInfo.hard_links`
     amended: AmendedFiles
     unchanged: TimedAmount  # files linked from the previous release
-    renamed: TimedAmount  # the part of `unchanged` with other names there, found by checksums
+    # the part of `unchanged` that has other names in the previous release, found by checksums
+    renamed: TimedAmount
     taken: TimedAmount  # files taken from the staging of a run that did not end
     copied: TimedAmount
     verified: TimedAmount
@@ -120,20 +124,23 @@ class Result(TypedDict, total=False):
     parts: int
     failed: int
     bytes_in: int  # bytes read from the source by the last command that copied files
-    bytes_out: int  # bytes written to the target by that command
+    bytes_out: int  # bytes written to the target by the last command that copied files
     # the configured or rehearsed ceiling that limits the copy, and the share of it that the last copying
     # command used
     ceiling: Reached
-    pib_miles_an_hour: float  # speed of that command, if `bandwidth.distance` is configured
+    # speed of the last command that copied files, if `bandwidth.distance` is configured
+    pib_miles_an_hour: float
     retries: int
-    retried: Mapping[str, int]  # retries by known cause, the most frequent first
+    retried: Mapping[str, int]  # {cause of retries, if known: number of retries}, the most frequent first
     # [[seconds, bytes, key], ...] of the slowest copies (`core.element_documents`)
     slowest: Sequence[tuple[float, int, str]]
     usage: Usage
     evidence: EvidenceAmounts
-    # how many linked files were not read back, and the oldest reading among them; missing if all were read
+    # number of linked files that were not read back, and the oldest reading among them; missing if all files
+    # were read
     carried: str
-    read_after: str  # how long after writing the other files were read back; missing if the seal lacks it
+    # how long after writing the other files were read back; missing if the seal does not state this
+    read_after: str
     seal: str  # the root of the seal's tree over the records, `sha256:<hex>`
     listing_digest: str
     steps: list[StepResult]
@@ -143,7 +150,8 @@ class Result(TypedDict, total=False):
     throughput: Sequence[Sequence[float]]
     last_audit: AuditShown  # the release's last audit, from `dataset.verdicts`
     findings: Mapping[str, int]  # number of standing findings by kind
-    failures: list[Failed]  # at most the first hundred failed files; `failed` is the number of all
+    # the first hundred failed files, at most; `failed` is the number of all failed files
+    failures: list[Failed]
     warnings: list[str]
     version: str  # penstock's version
 

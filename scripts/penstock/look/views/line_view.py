@@ -45,18 +45,18 @@ class Task:
     bytes: int = 0
     failed: int = 0
     read_back: int | None = None  # bytes read back, in a step that also reads back
-    carried_files: int = 0  # the part of `files` and `bytes` that verify did not read (`verify.linked`)
+    carried_files: int = 0  # number of files among `files` that verify did not read (`verify.linked`)
     carried_bytes: int = 0
-    beside_copy: int = 0  # bytes that copy's elements had read back
+    beside_copy: int = 0  # bytes that the elements of the copy step have read back
     states: dict[str, int] = field(default_factory=dict)
-    moves: bool = False  # whether the step has begun; False: only a note named it
+    moves: bool = False  # whether the step has begun; False if only a note named it so far
     ended: float | None = None
     seconds: float | None = None  # duration of the whole step, from its result
-    # bytes that this command moved itself, and the seconds it took, from the result
+    # bytes that this command itself moved, and the seconds that this took, according to the result
     moved: tuple[int, float] | None = None
-    _moved: float = 0.0  # when files or bytes last increased
+    _moved: float = 0.0  # time when files or bytes last increased
     _curve: ProgressCurve = field(default_factory=ProgressCurve)
-    # when this command first saw bytes read back, and `read_back` until then
+    # time when this command first saw bytes read back, and the value of `read_back` before that
     _unread: tuple[float, int] = (0.0, 0)
 
     def take(self, event: Event, now: float) -> None:
@@ -211,8 +211,8 @@ def whole(result: Mapping[str, object], name: str, default: int = 0) -> int:
 
 INTERVAL = 10.0
 JSON_INTERVAL = 1.0
-# Least time between progress lines, as a fraction of the step's time so far. So days of copying yield some
-# 50,000 lines, not a million.
+# Least time between progress lines in JSON, as a fraction of the step's time so far. So days of copying yield
+# some 50,000 lines, not a million.
 JSON_FRACTION = 1e-4
 WARNINGS = 20
 PREFLIGHT = "preflight"
@@ -276,9 +276,9 @@ class Silent:
 
     def failed(
         self,
-        dataset: str,  # noqa: ARG002  others know its steps
+        dataset: str,  # noqa: ARG002 other views know its steps
         text: str,
-        how: str = events.FAILED,  # noqa: ARG002  others show it
+        how: str = events.FAILED,  # noqa: ARG002 other views show it
     ) -> None:
         """Report that a step ended with the message `text`, which names the dataset. `how`: FAILED or another
         such word of `core.events`."""
@@ -352,7 +352,7 @@ class JsonLines(Silent):
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream, clock)
-        # for each step, the times of its first and its last progress line
+        # {step: times of its first and its last progress line}
         self._shown: dict[tuple[str, str], tuple[float, float]] = {}
 
     def __call__(self, event: Event) -> None:

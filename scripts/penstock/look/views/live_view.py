@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 # a line with its result scrolls upwards.
 
 REFRESH_PER_SECOND = 4
-SHOWN = 8  # most steps shown at once, since a terminal has few lines
-FAILED, WARNING, RESTS = "bold red", "red", "yellow"  # styles
+SHOWN = 8  # number of steps shown at once, at most, since a terminal has few lines
+FAILED, WARNING, RESTS = "bold red", "red", "yellow"  # styles of the display, in rich's words
 
 
 class _Console(Console):
@@ -230,8 +230,9 @@ def _name(dataset: str, step: str) -> str:
 
 SPARE = 2  # lines of the terminal kept free: the cursor's line, and a line that prevents scrolling
 USUAL = 80  # columns of the table, even on wider screens, unless a name is long
-MARGIN = 3  # columns kept free: a terminal shows `^C` behind the last line, which must not wrap
-FIXED = 56  # columns without the name: step, bar of ten, share, rate, clock
+# columns kept free at the right, since a terminal shows `^C` behind the last line, which must not wrap
+MARGIN = 3
+FIXED = 56  # columns that a line takes without the name: step, bar of ten, share, rate, clock
 WAITS, DONE, BAD, OFF = "waiting", "done", "failed", "stopped"
 KINDS = ("at work", WAITS, DONE, BAD, OFF)  # kinds of lines, in the order of the counting line
 
@@ -252,9 +253,9 @@ class LiveTable(LiveView):
     def __init__(self, stream: TextIO, datasets: Sequence[str]) -> None:
         super().__init__(stream)
         self._datasets = tuple(datasets)
-        self._latest: dict[str, Task] = {}  # dataset: its step that began last
-        self._ends: dict[str, str] = {}  # finished dataset: its result
-        self._failures: dict[str, str] = {}  # dataset: how its broken-off step ended
+        self._latest: dict[str, Task] = {}  # {dataset: the step of it that began last}
+        self._ends: dict[str, str] = {}  # {finished dataset: result}
+        self._failures: dict[str, str] = {}  # {dataset: how its broken-off step ended}
 
     def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
         with self._lock:

@@ -35,7 +35,7 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Text at a point. `anchor`: the part of the text that is at the point: `start`, `middle` or `end`."""
+    """Text at a point. `anchor` says which part of the text is at the point: `start`, `middle` or `end`."""
 
     shape: ClassVar[str] = "label"
     x: float

@@ -54,7 +54,7 @@ def line(title: str, value: object) -> str:
     return text_layout.field(title, str(value), width=WIDTH)[0]
 
 
-PINS = 20  # most ended pins that are named
+PINS = 20  # number of ended pins that are named, at most
 
 
 def collected(removal: Collected, columns: int = 0) -> str:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 READY, FAILED, DAMAGED, STOPPED = "ready", "failed", "damaged", "stopped"
 KINDS = (READY, FAILED, DAMAGED, STOPPED)
-NAMED = 5  # most datasets that the sentence names for one reason; it counts all datasets
-REASONS = 3  # most reasons given for one kind
-REASON = 50  # most characters of a reason in the sentence
+NAMED = 5  # number of datasets that the sentence names for one reason, at most; it counts all of them
+REASONS = 3  # number of reasons that the sentence gives for one kind, at most
+REASON = 50  # characters of a reason in the sentence, at most
 _COLUMNS = (
     TextColumn("  DATASET", least=18),
     TextColumn("RESULT", least=12),
@@ -41,8 +41,8 @@ class Row(NamedTuple):
     dataset: str
     kind: str  # one of KINDS; all kinds except READY need a person
     result: str  # the result in a word: `published`, `unchanged`, `FAILED`
-    why: str = ""  # a short reason; "" if READY
-    copied: int | None = None  # bytes that were copied; None: no bytes, or unknown
+    why: str = ""  # a short reason for the result; "" if the kind is READY
+    copied: int | None = None  # bytes that were copied; None if none were, or if unknown
     carried: int | None = None  # bytes of the release that were on the target already
     seconds: float | None = None  # working time of this run's steps
     proof: str = ""

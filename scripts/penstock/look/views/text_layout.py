@@ -79,7 +79,7 @@ class TextColumn(NamedTuple):
 
     title: str
     right: bool = False
-    least: int = 0  # the least width when wrapped; 0: the column is never wrapped
+    least: int = 0  # least width of the column when it is wrapped; 0 if it is never wrapped
 
 
 def lines(
@@ -129,7 +129,7 @@ def _wrapped(head: Sequence[TextColumn], row: Sequence[str], widths: Sequence[in
 # Every text is escaped. Plain text has at most COLUMNS columns, except for long paths or commands. Colours
 # appear only on a terminal, and not under NO_COLOR.
 
-MOST_ABOUT = 34  # most columns for the subject of a check; longer texts wrap
+MOST_ABOUT = 34  # columns for the subject of a check, at most; longer texts wrap
 VERDICT = max(map(len, VERDICTS)) + 2
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "stop": "bold red"}
 

@@ -2,9 +2,9 @@
 translates refusals.
 
 `anon` takes precedence over secrets, and `credentials_file` (lines KEY=VALUE) over the environment
-(AZURE_STORAGE_*). Either has connection_string, account_key or sas_token, or a service principal's client_id,
-client_secret and tenant_id. Without any of these, azure-identity finds a login (managed identity, workload
-identity, `az login`).
+(AZURE_STORAGE_*). The place that is used has connection_string, account_key, sas_token, or a service
+principal's client_id, client_secret and tenant_id. Without any of these, azure-identity finds a login
+(managed identity, workload identity, `az login`).
 
 A request has a Shared Key signature, a SAS query, or a token that azure-identity fetches. Shared Key follows
 Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19 and later). Tests compare our
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 SECRETS = frozenset({"connection_string", "account_key", "sas_token", "client_secret"})
-VARIABLES = "AZURE_STORAGE_"  # prefix of the environment's variables
+VARIABLES = "AZURE_STORAGE_"  # prefix of the names of the environment variables
 HINT = (
     "public container: `storage_options: {account_name: NAME, anon: true}`\n"
     "  a file with a key or token, mode 0600: `storage_options: {account_name: NAME, credentials_file: FILE}`"
@@ -62,7 +62,7 @@ class BlobPrefix(NamedTuple):
 
     container: str
     prefix: str  # "" or ending in a slash
-    host: str  # the account's host if the URL names it, else ""
+    host: str  # the account's host; "" if the URL does not name it
 
     @property
     def url(self) -> str:
@@ -77,8 +77,9 @@ class AzureCredentials:
     account: str = ""
     key: str = field(default="", repr=False)  # the account key
     signature: str = field(default="", repr=False)  # a shared access signature, as fields of a query
-    login: bool = False  # whether requests have tokens, of `principal` or a login that azure-identity finds
-    # client_id, client_secret and tenant_id; empty without a service principal
+    # whether requests carry an access token, for `principal` or for a login that azure-identity finds
+    login: bool = False
+    # values of client_id, client_secret and tenant_id, by these names; empty without a service principal
     principal: Mapping[str, str] = field(default_factory=dict, repr=False)
     origin: str = ""  # see `sources.credentials`
 
@@ -90,7 +91,7 @@ class AzureCredentials:
 
 
 def without_signatures(text: str) -> str:
-    """Remove signatures of shared access from the queries of URLs."""
+    """Remove shared access signatures from the queries of URLs in `text`."""
     return re.sub(r"(?i)\b(sig|signature)=[^&\s]+", r"\1=...", text)
 
 
@@ -208,7 +209,7 @@ def _by_options(config: SourceConfig, where: BlobPrefix, settings: Mapping[str, 
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials", HINT)
 _NO_CONTAINER = Meaning(FailedError, "there is no such container")
 _ARCHIVED = Meaning(ObjectError, "the object is archived", "rehydrate it first")
-# the meanings of Azure's error codes, whatever the status
+# {error code of Azure: meaning}, whatever the status
 CODES = {
     **dict.fromkeys(
         (
@@ -219,7 +220,7 @@ CODES = {
         ),
         _WRONG_KEYS,
     ),
-    # The key was regenerated, or the login withdrawn.
+    # After these two codes: the key was regenerated, or the login withdrawn.
     **dict.fromkeys(("AuthenticationFailed", "InvalidAuthenticationInfo"), REFUSED),
     **dict.fromkeys(("ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound"), _NO_CONTAINER),
     **dict.fromkeys(("BlobArchived", "BlobBeingRehydrated"), _ARCHIVED),
@@ -235,8 +236,8 @@ def refused(
     *,
     listing: bool = False,
 ) -> PenstockError:
-    """Do as `answers.refusal`, with Azure's codes, and with ExpiredCredentialsError for a signature outside
-    its period. `message` contains no secret."""
+    """Do the same as `answers.refusal`, with Azure's codes. A signature outside its period of validity gives
+    ExpiredCredentialsError. `message` contains no secret."""
     if status == 403 and "time frame" in message:
         why = f"status {status} {code}"
         return ExpiredCredentialsError("the signature is not valid at this time", where=where, why=why)
@@ -276,8 +277,8 @@ VERSION = "2021-12-02"  # `x-ms-version` of every request; newer versions add no
 SCOPE = "https://storage.azure.com/.default"  # the scope of requested access tokens
 EARLY = 300.0  # seconds before a token's end at which a new token is fetched
 
-# Seconds, and retries, for each method of login that azure-identity tries. Its own limits are 300 s, four
-# times. `az` has 10 s anyway.
+# Seconds and retries for each method of login that azure-identity tries. By default azure-identity would try
+# four times, for 300 s each. Calls of `az` end after 10 s anyway.
 IMPATIENT: Mapping[str, int] = {"connection_timeout": 10, "read_timeout": 10, "retry_total": 1}
 
 
@@ -302,7 +303,7 @@ class SharedKey:
         )
 
     def canonical(self, method: str, path: str, query: str, lines: str, stamp: str) -> str:
-        """Return the text to sign."""
+        """Return the text of which the signature is computed."""
         headers = dict(line.split(": ", 1) for line in lines.split("\r\n") if line)
         own = ("If-Match", "If-None-Match", "If-Unmodified-Since", "Range")
         pairs = sorted(unquote(pair).partition("=")[::2] for pair in query.split("&") if pair)

@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
     from penstock.sources.azure.account import BlobPrefix, Sign
 
-ARCHIVE = "Archive"  # the access tier of blobs that cannot be read, also while they are rehydrated
+ARCHIVE = "Archive"  # the access tier of blobs that cannot be read; they keep it while they are rehydrated
 _BLOB = re.compile(r"<Blob>(.*?)</Blob>", re.DOTALL)
 _NAME = re.compile(r"\s*<Name( Encoded=\"true\")?>([^<]*)</Name>")
 _FIELD = re.compile(r"<(Last-Modified|Etag|Content-Length|AccessTier)>([^<]*)</")
-# the mark of a folder's blob, written by hierarchical accounts and Hadoop's drivers
+# the metadata's mark of a folder's blob, written by hierarchical accounts and Hadoop's drivers
 _FOLDER = re.compile(r"<hdi_isfolder>\s*true\s*</", re.IGNORECASE)
 _NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>")
 
 
 def understand(text: str, place: BlobPrefix) -> Objects:
-    """Parse a page into blobs, with keys relative to the prefix, and the next page's marker.
+    """Parse a page into blobs (their keys are relative to the prefix) and the next page's marker.
 
     Raises FailedError for a text that is no page of a listing, or a page that groups blobs. Raises
     TransientError for a page that is cut off.
@@ -100,7 +100,7 @@ class AzureClient(ObjectClient):
     def __init__(
         self, config: SourceConfig, credentials: AzureCredentials, proof: Callable[[AzureCredentials], Sign]
     ) -> None:
-        """All clients of a source get the same `proof`, so that a token is fetched once."""
+        """All clients of a source get the same `proof`, so that a token is fetched only once."""
         named = place(config.url)
         super().__init__(named.url, named.prefix, single_name(config))
         self._credentials, self._proof_of = credentials, proof
@@ -158,7 +158,7 @@ class AzureSource(ObjectSource[AzureClient, AzureCredentials]):
         return AzureClient(self._config, self.credentials(), self._proof_of)
 
     def _proof_of(self, credentials: AzureCredentials) -> Sign:
-        """Return these credentials' signer, which is made once, and shared by all clients."""
+        """Return the signing function for these credentials. It is made once, and shared by all clients."""
         with self._lock:
             if self._proof is None or self._proof[0] is not credentials:
                 self._proof = credentials, proof(credentials)

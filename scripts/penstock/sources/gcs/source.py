@@ -7,12 +7,13 @@ only; it expires at `AccessToken.expires`, mostly after an hour. `resolve` reque
 | the first of these that is set | token |
 |---|---|
 | `anon` | none |
-| `credentials_file`: a service account's JSON, or the line `token=` with its path | for a signed JWT |
-| `instance_metadata` | the metadata server's (GCE_METADATA_HOST of the environment, or METADATA) |
-| `GOOGLE_APPLICATION_CREDENTIALS` of the environment, read as `credentials_file` | for a signed JWT |
+| `credentials_file`: a service account's JSON file, or a file whose line `token=PATH` names it | by a JWT |
+| `instance_metadata` | from the metadata server (the environment's GCE_METADATA_HOST, or METADATA) |
+| `GOOGLE_APPLICATION_CREDENTIALS` of the environment: a file as for `credentials_file` | by a JWT |
 | none of these | none |
 
-JWT: https://developers.google.com/identity/protocols/oauth2/service-account#httprest
+JWT means requested with a signed JWT:
+https://developers.google.com/identity/protocols/oauth2/service-account#httprest
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ HINT = (
 
 
 def resolve(config: SourceConfig) -> AccessToken:
-    """Request a token now, as the table says; if that is "none", return a token with no text. An unresponsive
-    server is retried for a minute at most (`access_token.TRIES`, `TIMEOUT`).
+    """Request a token now, as the table of the module's docstring says. For "none", return a token without
+    text. An unresponsive server is retried for a minute at most (`access_token.TRIES`, `TIMEOUT`).
 
     Raises PreflightError for files that are not kept safely or contain no account. Raises FailedError if the
     server refuses a token, TransientError if it does not respond or demands a later try. Raises ConfigError
-    for a `token_uri` or GCE_METADATA_HOST that makes no URL, and whatever `endpoint` raises.
+    for a `token_uri` or GCE_METADATA_HOST that makes no URL. Also raises the errors of `endpoint`.
     """
     options = config.storage_options
     path = str(options.get("credentials_file") or "")
@@ -104,7 +105,7 @@ _NO_BUCKET = Meaning(FailedError, "there is no such bucket")
 
 
 class GcsClient(ObjectClient):
-    """The `ObjectClient` for `url`, such as `gs://bucket/prefix/`. For `single` see there."""
+    """The `ObjectClient` for Google."""
 
     NAMES = HeaderNames(values=(b"x-goog-generation", b"x-goog-hash"))
     VERSION = b"x-goog-generation"
@@ -131,7 +132,7 @@ class GcsClient(ObjectClient):
         return "/" + quoted_value(self.name_in(self.prefix, key))
 
     def get(self, entry: Entry) -> Request:
-        """Make the GET, which names the generation, since not every server obeys `ifGenerationMatch`."""
+        """Make the GET, with the generation in the query, since some servers ignore `ifGenerationMatch`."""
         pinned = f"&generation={quoted_value(entry.token)}" if entry.token else ""
         # Without this header Google unpacks compressed objects, which then differ from the listing.
         return self.path(entry.key), f"alt=media{pinned}", "Accept-Encoding: gzip\r\n"
@@ -163,13 +164,14 @@ class GcsClient(ObjectClient):
 
 
 FIELDS = "kind,nextPageToken,items(name,size,generation,updated)"
-# the kind that every page states; any other JSON object without `items` would look like an empty listing
+# the field `kind` of every page; if it were not checked, a JSON object without `items` would look like an
+# empty listing
 KIND = "storage#objects"
 
 
 class GcsReader(ObjectReader[GcsClient]):
-    """The `ObjectReader` for Google. A 404 may mean that the object now has another generation. Checksums
-    come from the object's JSON description."""
+    """The `ObjectReader` for Google. A status 404 may mean that the object now has another generation.
+    Checksums come from the object's JSON description."""
 
     def _refused(self, client: GcsClient, entry: Entry) -> PenstockError:
         status, gone = client.connection.status, super()._refused(client, entry)

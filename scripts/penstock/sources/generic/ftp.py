@@ -9,7 +9,7 @@ take 0.3 s (`tests/sources/test_ftp.py` counts the listings). All commands only 
 | a folder's names | MLSD; LIST if the server lacks MLSD                                                    |
 | a file's size    | MLSD, MLST; SIZE in TYPE I; LIST if the server refuses SIZE                            |
 | a file's time    | MLSD, MLST; MDTM, in UTC (RFC 3659); no time if the server refuses MDTM                |
-| a file's bytes   | one RETR, after REST with an offset; complete once the server says so (226)            |
+| a file's bytes   | one RETR, after REST with an offset; complete if the server confirms (226)             |
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ if TYPE_CHECKING:
     # A protocol's description of one name, from `info` or `ls`. The fields vary by protocol.
     Info = Mapping[str, Any]
 
-_UNKNOWN = frozenset({"500", "502", "504"})  # answers to an unsupported command (RFC 959, 4.2)
+_UNKNOWN = frozenset({"500", "502", "504"})  # codes of answers to an unsupported command (RFC 959, 4.2)
 _MISSING = "550"
 _CLOSING = "421"
-# Answers that do not concern the name or command: no data connection, a broken one, or a local error.
+# Codes of answers that do not concern the name or command: a missing or broken data connection, or an error
+# within the server.
 _CONNECTION = frozenset({_CLOSING, "425", "426", "451"})
 _WIRE = "latin-1"  # ftplib's encoding of names, which passes every byte
-_PIECE = 1 << 18  # bytes that are received at once
-ANSWER_LIMIT = 1 << 16  # bytes of an answer, such as the greeting, at most; it must come within the timeout
-LISTING_LIMIT = 64 << 20  # bytes of a folder's listing, at most: some 650,000 names, as in a page over HTTP
-LIST_ALL = "LIST -a"  # shows names with a leading dot, on servers that understand it
+_PIECE = 1 << 18  # bytes that one call receives, at most
+ANSWER_LIMIT = 1 << 16  # bytes of one answer, at most; the whole answer must come within the timeout
+LISTING_LIMIT = 64 << 20  # bytes of a folder's listing, at most: some 650,000 names
+LIST_ALL = "LIST -a"  # command that also lists names with a leading dot, if the server understands `-a`
 
 
 class FtpConnection:
@@ -121,7 +122,7 @@ class FtpConnection:
         """Do nothing: no cache depends on the files."""
 
     def isfile(self, path: str) -> bool:
-        """Return whether the name is a file, or a link to one; False if the server does not find it."""
+        """Return whether the server finds the name, and it is a file or a link to a file."""
         if self._enters(path):
             return False
         try:
@@ -130,7 +131,7 @@ class FtpConnection:
             return False
 
     def info(self, path: str) -> Info:
-        """Return the kind, size and time of a name; of a link, its destination's. Raises
+        """Return the kind, size and time of a name; for a link, those of its destination. Raises
         FileNotFoundError."""
         if not path.strip("/"):
             return _info(path, FtpEntry("", FOLDER))
@@ -144,9 +145,9 @@ class FtpConnection:
         """List a folder's names, without following links. A folder listed within itself counts as a link,
         since some servers show a link to a folder above in this way.
 
-        An unreadable line of the listing is an element with `line`. If that line reports that the list stops
-        short, `cut` is not "", and `names` counts the names before it. Raises PermissionError if the server
-        does not list the folder.
+        An unreadable line of the listing is a result with the field `line`. If that line reports that the
+        list stops short, `cut` is not "", and `names` counts the names before that line. Raises
+        PermissionError if the server does not list the folder.
         """
         if not self._enters(path or "/"):
             raise PermissionError(f"the server does not enter the folder {path or '/'}")
@@ -175,8 +176,8 @@ class FtpConnection:
         return file
 
     def transfer(self, command: str, path: str = "", offset: int = 0) -> socket.socket:
-        """Send a command; return the socket of its bytes, from `offset` on. The caller then calls `ended` or
-        `dropped`."""
+        """Send a command; return the socket that receives its data, from `offset` on. The caller then calls
+        `ended` or `dropped`."""
         control = self._connected()
         line = f"{command} {self._wire(path)}" if path else command
         try:
@@ -230,7 +231,7 @@ class FtpConnection:
             control = _Control(timeout=timeout, encoding=_WIRE)
         try:
             control.connect(*self._address)
-            if control.sock is not None:  # idle during a long transfer
+            if control.sock is not None:  # the control connection is idle during a long transfer
                 control.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             control.login(*self._login)
             if isinstance(control, ftplib.FTP_TLS):
@@ -254,7 +255,7 @@ class FtpConnection:
             self._lacks |= {"MLST", "MLSD"}
         if "UTF8" in features and codecs.lookup(self._encoding).name == "utf-8":
             try:
-                control.sendcmd("OPTS UTF8 ON")  # IIS sends question marks without it
+                control.sendcmd("OPTS UTF8 ON")  # without OPTS UTF8, IIS sends question marks
             except ftplib.error_perm:
                 return
 
@@ -286,7 +287,7 @@ class FtpConnection:
                 kept = False  # servers close idle connections, often after five minutes
 
     def _answer(self, command: str, path: str) -> str:
-        """Return the answer to SIZE or MDTM; "" if the server does not give it."""
+        """Return the answer to SIZE or MDTM, or "" if the server gives none."""
         try:
             answer = self._ask(command, path) or ""
         except FileNotFoundError:
@@ -300,7 +301,7 @@ class FtpConnection:
             return False
 
     def _entries(self, path: str) -> Sequence[tuple[str, FtpEntry | None]]:
-        """Return the lines of the entered folder, each with its parsed entry."""
+        """Return the entered folder's lines, each with its parsed entry (None if unreadable)."""
         if "MLSD" not in self._lacks:
             try:
                 return [(line, stated_entry(line)) for line in self._lines("MLSD")]
@@ -315,7 +316,7 @@ class FtpConnection:
 
     def _listed(self) -> Sequence[tuple[str, FtpEntry | None]]:
         """List by LIST. Without `-a`, many servers hide names with a leading dot; other servers take `-a` for
-        a name. If a server understood `-a`, its answer contains the folder itself, `.`."""
+        a file's name. If a server understood `-a`, its answer contains the folder itself, `.`."""
         plain = self._parsed("LIST") if self._list != LIST_ALL else None
         if plain is not None and (self._list or _names_itself(plain)):
             self._list = "LIST"
@@ -337,7 +338,7 @@ class FtpConnection:
         return [(line, listed_entry(line)) for line in lines[bool(lines and is_total(lines[0])) :]]
 
     def _lines(self, command: str, path: str = "") -> Sequence[str]:
-        if self._control is None and not path:  # a new connection is in another folder
+        if self._control is None and not path:  # a new connection has not entered the folder
             raise EOFError("the connection was lost")
         data = self.transfer(command, path)
         paced, block, received = self.paced(data), memoryview(bytearray(_PIECE)), bytearray()
@@ -359,7 +360,7 @@ class FtpConnection:
         return [*lines, cut] if (cut := stated_cut(said)) else lines
 
     def _completed(self, path: str, entry: FtpEntry) -> FtpEntry:
-        """Complete a file's size and time, as `info` states them."""
+        """Add a file's missing size and time to its entry: those that `info` states."""
         if entry.kind != FILE or _is_complete(entry):
             return entry
         try:
@@ -387,7 +388,7 @@ class FtpConnection:
         return entry._replace(modify=self._answer("MDTM", path))
 
     def _listed_alone(self, path: str) -> FtpEntry | None:
-        """Return a name's entry in a listing of that name alone, else of its folder."""
+        """Return a name's entry from a listing of that name alone or, if that has none, of its folder."""
         folder, _, name = path.rpartition("/")
         wanted = self._wire(name)
         try:
@@ -459,7 +460,8 @@ class _ProtectedFtp(_Control, ftplib.FTP_TLS):
         return answer
 
     def ntransfercmd(self, cmd: str, rest: int | str | None = None) -> tuple[socket.socket, int | None]:
-        data, size = super(ftplib.FTP_TLS, self).ntransfercmd(cmd, rest)  # without TLS
+        # the data connection, still without TLS
+        data, size = super(ftplib.FTP_TLS, self).ntransfercmd(cmd, rest)
         assert isinstance(self.sock, ssl.SSLSocket)
         try:
             protected = self.context.wrap_socket(data, server_hostname=self.host, session=self.sock.session)
@@ -483,7 +485,7 @@ class FtpFile:
         self._offset = offset
 
     def read(self, size: int) -> bytes:
-        """Read `size` bytes; fewer only at the file's end, once the server confirms that it sent all."""
+        """Read `size` bytes; fewer only at the end, after the server confirmed that it sent all."""
         buffer = bytearray(size)
         got = 0
         if not self._ended and self._data is None:

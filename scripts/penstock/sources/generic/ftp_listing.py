@@ -18,11 +18,13 @@ class FtpEntry(NamedTuple):
 
     name: str
     kind: str
-    size: int | None = None  # bytes; None if not stated, or for a link, whose line states its own length.
+    # bytes; None if not stated. None also for a link, since the line states the link's own length.
+    size: int | None = None
     # The modification time as MLSD and MDTM write it, in UTC; "" if not stated. LIST's dates are not used,
     # since their time zone is unnamed, and they often lack the year or the seconds.
     modify: str = ""
-    unique: str = ""  # MLSD's mark, equal for all names of a file or folder; "" if not stated
+    # MLSD's fact `unique`, which is equal for all names of one file or folder; "" if not stated
+    unique: str = ""
 
 
 _UNIX = re.compile(
@@ -43,7 +45,7 @@ ARROW = " -> "
 
 
 def listed_entry(line: str) -> FtpEntry | None:
-    """Parse a line of LIST; None if it cannot be understood.
+    """Parse a line of LIST. Return None if the line cannot be understood.
 
     | line                                               | entry                              |
     |----------------------------------------------------|------------------------------------|

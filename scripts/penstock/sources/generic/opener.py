@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.sources.generic.ftp import Info
 
 
-# protocols' fields of an object's version and time; the first field that is set counts
+# names of protocols' fields for an object's version, and for its time; the first field that is set counts
 VERSIONS = ("generation", "version_id", "etag", "ETag", "e_tag", "content_hash")
 TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modify", "created")
 
@@ -78,8 +78,8 @@ def protocol_errors() -> tuple[type[BaseException], ...]:
 
 
 def nanoseconds(value: object) -> int:
-    """Convert a protocol's time to nanoseconds since the epoch; 0 for anything else. Times are datetime,
-    seconds, ISO 8601, HTTP's dates, or FTP's YYYYMMDDHHMMSS, perhaps with a fraction."""
+    """Convert a protocol's time to nanoseconds since the epoch. A time is a datetime, seconds, ISO 8601,
+    HTTP's date, or FTP's YYYYMMDDHHMMSS, perhaps with a fraction. Anything else gives 0."""
     if isinstance(value, dt.datetime):
         return of_datetime(value)
     if isinstance(value, (int, float)):
@@ -101,7 +101,7 @@ def modified(info: Info) -> int:
 
 
 def token_of(info: Info) -> str:
-    """Return the version: etag or generation; else size and time together; else ""."""
+    """Return the version: etag or generation; without these, size and time; without a time, ""."""
     for name in VERSIONS:
         if info.get(name):
             return str(info[name]).strip('"')
@@ -110,7 +110,7 @@ def token_of(info: Info) -> str:
 
 
 def checksums_of(info: Info) -> list[SourceChecksum]:
-    """Return the checksums in the object descriptions of Google's and Azure's protocols."""
+    """Return the checksums that the descriptions of Google's and Azure's protocols contain."""
     checksums: list[SourceChecksum] = []
     if value := decode(str(info.get("crc32c") or ""), 4):
         checksums.append(SourceChecksum("crc32c", "full", value))
@@ -146,18 +146,19 @@ def failure(error: BaseException, key: str) -> PenstockError:
 
 
 def _status(error: BaseException) -> int:
-    """Return the HTTP status behind an error, or 0."""
+    """Return the HTTP status of the answer that caused an error, or 0."""
     answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-    if isinstance(answer, dict):  # of botocore's error, which is the cause of s3fs's
+    if isinstance(answer, dict):  # the answer in botocore's error, which is the cause of s3fs's error
         stated = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     else:
-        # Errors of aiohttp have `status`, of gcsfs `code`; requests, httpx and Azure have the answer.
+        # Errors of aiohttp have `status`, those of gcsfs `code`. Errors of requests, httpx and Azure have the
+        # answer.
         stated = getattr(error, "status", None) or getattr(error, "code", None)
         stated = stated or getattr(answer, "status_code", None)
     return stated if isinstance(stated, int) else 0
 
 
-# the packages that open protocols; penstock's own environment has s3fs and adlfs
+# {protocol: package that opens it}; penstock's own environment has s3fs and adlfs
 PACKAGES = {
     "s3": "s3fs",
     "az": "adlfs",
@@ -177,8 +178,8 @@ PACKAGES = {
     "gdrive": "gdrivefs",
 }
 HINT = "check the address, the account and storage_options: they are those of the library that is named here"
-OURS = frozenset({"reader", "credentials_file"})  # options that no library takes
-# options of gcsfs, since its defaults request the right to write, and unpack compressed objects
+OURS = frozenset({"reader", "credentials_file"})  # options for penstock, which are not passed to the library
+# options of gcsfs; its defaults would request the right to write, and unpack compressed objects
 GOOGLE: Mapping[str, object] = {"access": "read_only", "session_kwargs": {"auto_decompress": False}}
 LOGS = (
     "fsspec", "paramiko", "s3fs", "aiobotocore", "botocore", "adlfs", "azure", "msal", "gcsfs", "google",
@@ -212,9 +213,10 @@ class Opener:
     def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None) -> None:
         self.url, self._options, self._reach = config.url, config.storage_options, config.reach
         self.secrets = credentials if credentials is not None else resolve(config)
-        self.root = ""  # the library's name for the URL, after `connect`
+        self.root = ""  # the library's name for the URL, known after `connect`
         self._single: bool | None = None
-        self.markers = 0  # 1 if an empty object has the root's name, and others are below it
+        # 1 if an empty object has the root's name, and other objects are below the root; if not, 0
+        self.markers = 0
 
     def renew(self, credentials: object) -> None:
         """Use these credentials from the next `connect` on. Readers connect again at their next use."""
@@ -233,7 +235,7 @@ class Opener:
         options |= dict(self.secrets.options) if self.secrets else {}
         try:
             if source_kinds.of_url(self.url) is source_kinds.FTP:
-                options.pop("ca_bundle", None)  # `Reach` has it
+                options.pop("ca_bundle", None)  # `Reach` has the bundle already
                 _check_names(FtpConnection, options)
                 fs, root = FtpConnection.to(self.url, reach=self._reach, **options)
             else:
@@ -274,8 +276,8 @@ class Opener:
     def is_file(self, fs: Any) -> bool:
         """Return whether the URL names one file.
 
-        In an object store, a file may have a prefix's name. A slash at the URL's end means the prefix; for a
-        URL without it see the table in `objects.source`. Raises PreflightError if the URL names both.
+        In an object store, a file may have a prefix's name. A slash at the URL's end means the prefix; for
+        any other URL see the table in `objects.source`. Raises PreflightError if the URL names both.
         """
         if self._single is None:
             self._single = bool(self.root) and not self.url.endswith("/") and bool(fs.isfile(self.root))
@@ -291,7 +293,7 @@ class Opener:
         return any(info["name"].strip("/") != self.root.strip("/") for info in fs.ls(self.root, detail=True))
 
     def failure(self, error: BaseException, key: str) -> PenstockError:
-        """Do as the module's `failure`, but remove secrets from the error."""
+        """Do the same as the module's function `failure`, but remove secrets from the error."""
         raised = failure(error, key)
         raised.why = self.cleaned(raised.why)
         return raised
@@ -322,7 +324,7 @@ class Opener:
 
 
 def finds_by_prefix(fs: Any) -> bool:
-    """Return whether the protocol's store has plain keys: its `find` then takes the beginning of a name."""
+    """Return whether the protocol's store has plain keys (`find` then takes the beginning of a name)."""
     find = getattr(fs, "_find", None) or getattr(fs, "find", None)
     return find is not None and "prefix" in inspect.signature(find).parameters
 

@@ -2,7 +2,7 @@
 
 The listing descends folder by folder, in byte order of the keys. The protocols have no conditional requests,
 so an object's description (etag, generation, or size and time of change) is requested before and after its
-bytes. Both descriptions must be of the listed version, and equal. All requests only read.
+bytes. Both descriptions must be equal, and of the listed version. All requests only read.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
     Names = list[tuple[bytes, str, Info]]
 
-# Seconds of one request, at most: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are on the time
-# without a byte, which slow transfers never reach; gcsfs has no limit.
+# Seconds that one request may take: enough for `port.REQUEST` bytes at 28 KB/s. The libraries limit only the
+# time without a byte, which slow transfers never reach; gcsfs has no limit.
 LONGEST = 300.0
 
 
 class FsspecBody:
     """One range, read by ranged requests if the protocol has them, else through a file object. `described` is
-    the object's description from before its bytes."""
+    the object's description, requested before its bytes."""
 
     def __init__(self, reader: FsspecReader, entry: Entry, offset: int, length: int, described: Info) -> None:
         self.checksums: Sequence[SourceChecksum] = [
@@ -69,8 +69,8 @@ class FsspecBody:
         return count
 
     def _next(self) -> bytes:
-        """Return the next bytes of the range. With the object's last bytes, one byte more is requested; if it
-        comes, `close` raises an error."""
+        """Return the next bytes of the range. With the object's last bytes, one more byte is requested; if
+        that byte comes, `close` raises an error."""
         size = min(REQUEST, self._end - self._at)
         last = self._at + size == self._entry.size
         block = self._requested(self._at, size + last)
@@ -120,8 +120,8 @@ class FsspecBody:
 
 
 class FsspecReader(Reader):
-    """See `port.Reader`. Has a file system object of its own, made on first use, and again when credentials
-    were renewed."""
+    """See `port.Reader`. Has its own file system object, made on first use, and again after credentials were
+    renewed."""
 
     def __init__(self, opener: Opener) -> None:
         self.opener = opener
@@ -139,8 +139,8 @@ class FsspecReader(Reader):
         return self.opener.path(self.fs, key)
 
     def look(self, entry: Entry) -> Info:
-        """Request the object's description, which must be of the listed version. Raises SourceChangedError if
-        not, and `Opener.failure` for the protocol's errors."""
+        """Request the object's description. Raises SourceChangedError if it is not of the listed version, and
+        the results of `Opener.failure` for the protocol's errors."""
         try:
             fs, path = self.fs, self.path(entry.key)
             fs.invalidate_cache()
@@ -196,7 +196,7 @@ class FsspecSource(Source):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Numbers of folders' markers, in stores of plain keys, and of links that the policy skips."""
+        """Numbers of folders' markers (in stores of plain keys), and of links skipped by policy."""
         counts = {"markers": self._markers + self._opener.markers, "links": self._skipped}
         return {what: count for what, count in counts.items() if count}
 
@@ -213,8 +213,8 @@ class FsspecSource(Source):
         return None
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """See `port.Source`. Memory grows with the largest folder, if the protocol allows that. Raises
-        PreflightError at the end, naming the items that the policies refuse."""
+        """See `port.Source`. If the protocol lists folder by folder, memory grows only with the largest
+        folder. Raises PreflightError at the end, naming the items that the policies refuse."""
         self._markers = self._skipped = 0
         offenders = RefusedFiles(self._keep)
         batch: list[Listed] = []
@@ -301,7 +301,7 @@ class FsspecSource(Source):
         return [(order, *names[order]) for order in sorted(names)]
 
     def list_one(self, key: str) -> Listed | None:
-        """List the object from the description that readers compare with the listing."""
+        """List the object from the same description that readers compare with the listing."""
         try:
             with self._own_reader() as reader:
                 fs = reader.fs
@@ -331,7 +331,7 @@ class FsspecSource(Source):
             raise
 
     def _check_gone(self, fs: Any, key: str) -> None:
-        """Raise TransientError if the listings of all folders on the key's path still have its names."""
+        """Raise TransientError if each folder on the key's path still lists the next name of the path."""
         if self._opener.is_file(fs):
             return
         unread = RefusedFiles()

@@ -1,8 +1,8 @@
 """Sends requests over one kept HTTP/1.1 connection, and receives the answers into the caller's buffers.
 
 Every network fault is a TransientError. A connection is kept only if the answer allows that, and was read to
-its end. `timeout` is in seconds without progress. The caller judges statuses. A request is repeated in only
-one case, for which see `Connection.request`.
+its end. `timeout` is in seconds without progress. Statuses are left to the caller. `Connection.request`
+states the only case in which a request is repeated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from penstock.sources.http.sockets import Addresses, PacedSocket, TlsSocket
     from penstock.sources.http.values import Shape
 
-HEAD_ROOM = 8192  # initial bytes of the buffer that receives heads
+HEAD_ROOM = 8192  # initial size of the buffer that receives heads, in bytes
 HEAD_LIMIT = 1 << 16  # bytes of an answer's head, at most
-INTERIM = 16  # the most interim answers (1xx) before an answer, and the most trailer lines after a body
-# The most templates that a connection learns. If a server's heads always differ, their fields are parsed.
+INTERIM = 16  # limit of interim answers (1xx) before an answer, and of trailer lines after a body
+# Number of templates that a connection learns, at most. If a server's heads always differ, their fields are
+# parsed.
 SHAPES = 8
 _FIELD = re.compile(rb"\r\n" + FIELD)
 _FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")  # a field's value that continues on the next line (RFC 9112, 5.2)
@@ -51,13 +52,13 @@ class Connection:
 
     `request` sets `status`, `headers` (names in lower case) and `length` (of the body, -1 if not stated).
     Then read the body by `readinto` and `finish`, or drop the connection by `abandon`. A small body may come
-    together with its head; `take` returns it.
+    together with its head; `take` returns that body.
     """
 
     def __init__(
         self, endpoint: Endpoint, places: Addresses | None = None, *, names: HeaderNames | None = None
     ) -> None:
-        """`names` are the fields needed from answers received into `room`; other fields may be missing."""
+        """`names`: the fields needed from answers received into `room`; `headers` may lack others."""
         self.endpoint, self._names = endpoint, names or HeaderNames()
         self._places = places or addresses(*endpoint.address)
         self.status = 0
@@ -107,8 +108,8 @@ class Connection:
         """Send a request's head, unless it was sent ahead; read the answer's head, and return the status.
 
         If the server has closed the kept connection, send the head again over a new one, once. `anew` makes
-        that head, since the first signature may be old. With `room`, an answer like the last one is received
-        into it, head and body together. Then call `take` before any other read.
+        that head, since the first head's signature may be too old. With `room`, an answer like the last one
+        is received into `room`, head and body together. Then call `take` before any other read.
         """
         if self._socket is not None and not self._sent and (self._left or not self._keep):
             self.abandon()
@@ -184,8 +185,8 @@ class Connection:
         return self._left < 0 and not self._chunked
 
     def take(self) -> memoryview | None:
-        """Return the whole body if the answer was received into its request's `room`; it is valid until the
-        room is reused. None means: read the body by `readinto`."""
+        """Return the whole body if the answer was received into its request's `room`; the result is valid
+        until `room` is reused. If the result is None, read the body by `readinto`."""
         body = self._body
         if body is not None:
             got = self._got
@@ -214,7 +215,7 @@ class Connection:
             self._more_head(begun=interim > 0)
 
     def _more_head(self, *, begun: bool = False) -> None:
-        """Receive more of the head. `begun` means that an interim answer came: the server saw the request."""
+        """Receive more of the head. `begun`: an interim answer came, so the server has seen the request."""
         assert self._socket is not None
         if self._end == len(self._buffer):
             if self._end >= HEAD_LIMIT:
@@ -332,7 +333,7 @@ class Connection:
                 self._fault = self._broken(why(error))  # raised by the read after these bytes
                 break
             if not count:
-                break  # the next call finds the end again
+                break  # the next call will find the end again
             got += count
             if time.monotonic() - began >= self.endpoint.reach.timeout:
                 break
@@ -408,7 +409,7 @@ class Connection:
         return b"".join(blocks)
 
     def finish(self) -> bool:
-        """End an answer. Return True if its body was read to its end; else drop the connection."""
+        """End an answer. Return whether its body was read to its end; if not, drop the connection."""
         ended = not self._left
         if not ended or not self._keep or self._start != self._end:
             self.abandon()

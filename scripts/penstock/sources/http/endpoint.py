@@ -1,4 +1,4 @@
-"""How a server is reached: address, TLS, proxy, certificate authorities.
+"""Decides how a server is reached: address, TLS, proxy, certificate authorities.
 
 The variables HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY (also in lower case), AWS_CA_BUNDLE,
 REQUESTS_CA_BUNDLE and SSL_CERT_FILE are honoured; `Reach` takes precedence over them.
@@ -26,7 +26,8 @@ class Endpoint:
     port: int
     tls: bool
     reach: Reach = field(default_factory=Reach)
-    ca_bundle: str | None = None  # a file or folder of certificate authorities; None: the system's
+    # a file or folder of certificate authorities; None: the system's authorities
+    ca_bundle: str | None = None
     proxy: tuple[str, int] | None = None  # host and port; None: the server is reached directly
     proxy_authorization: str = ""  # the value of the header Proxy-Authorization; "" if none is sent
 
@@ -47,7 +48,7 @@ class Endpoint:
 
     @property
     def tunnel(self) -> bool:
-        """Whether a CONNECT request is to make the proxy pass TLS through."""
+        """Whether the proxy is asked by a CONNECT request to pass TLS through."""
         return self.proxy is not None and self.tls
 
     @property
@@ -57,7 +58,7 @@ class Endpoint:
 
     @property
     def proxy_lines(self) -> str:
-        """Header lines for a proxy without a tunnel."""
+        """The header lines that each request needs for a proxy without a tunnel; "" in any other case."""
         if self.proxy_authorization and self.proxy is not None and not self.tls:
             return f"Proxy-Authorization: {self.proxy_authorization}\r\n"
         return ""
@@ -84,7 +85,7 @@ def without_user(url: str) -> str:
     """Return the URL without user, password and query, so that it may be shown."""
     try:
         components = urlsplit(url)
-    except ValueError:  # a password could be anywhere in the URL
+    except ValueError:  # in an unreadable URL, a password could be anywhere
         return url.partition("://")[0] + "://..."
     return components._replace(netloc=components.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
@@ -143,7 +144,7 @@ def _named_proxy(host: str, port: int, scheme: str, configured: str) -> tuple[st
 
 
 def bypassed(host: str, port: int, no_proxy: str) -> bool:
-    """Return whether NO_PROXY lists this server by `*`, by its name or a parent domain, address or
+    """Return whether NO_PROXY covers this server, by `*` or by its name, a parent domain, its address or a
     network."""
     for item in no_proxy.replace(",", " ").split():
         name, _, wanted = item.partition(":") if item.count(":") == 1 else (item, "", "")

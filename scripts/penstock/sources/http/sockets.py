@@ -1,8 +1,8 @@
-"""Connects to an endpoint: by one of its addresses, perhaps through a proxy or with TLS; detects stalls.
+"""Connects to an endpoint, by one of its addresses, perhaps through a proxy or with TLS. Detects stalls.
 
-A large store has several addresses, and each gives only a part of its speed. So new connections use all
-addresses in turn, dead ones last (`Addresses`). `PacedSocket` raises an error for a stalled connection, not
-for a slow one. `TlsSocket` feeds TLS in large pieces, with half the system calls of `ssl.SSLSocket`.
+A large store has several addresses, each with only a part of the store's speed. So new connections use all
+addresses in turn, dead addresses last (`Addresses`). `PacedSocket` raises an error for a stalled connection,
+not for a slow one. `TlsSocket` feeds TLS in large pieces, with half the system calls of `ssl.SSLSocket`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     HostAddress = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 FRESH = 30.0  # seconds after which a name is looked up again
-REST = 30.0  # seconds for which a failed address is tried last
-LEAST = 5.0  # the least seconds to wait for each of several addresses, if the timeout allows
+REST = 30.0  # seconds for which a failed address is tried only after the others
+LEAST = 5.0  # seconds to wait for each of several addresses, at least, if the timeout allows
 
 
 def look_up(host: str, port: int) -> Sequence[HostAddress]:
@@ -82,7 +82,7 @@ class Addresses:
         raise refusal
 
     def _order(self) -> list[HostAddress]:
-        """Return all addresses: the next in turn first, dead ones last."""
+        """Return all addresses, beginning with the next in turn; failed addresses come last."""
         now = self._clock()
         with self._lock:
             stale = not self._places or now - self._looked >= FRESH
@@ -119,12 +119,13 @@ def addresses(host: str, port: int) -> Addresses:
 SLOW = 1024  # bytes a second; a slower connection counts as dead
 
 
-PLENTY = 65536  # bytes a second that always suffice, since many streams may share a slow line
-DAY = 86400.0  # seconds of waiting within which a body of known length must arrive
+# bytes a second at which a connection never counts as dead, since many streams may share a slow line
+PLENTY = 65536
+DAY = 86400.0  # seconds of waiting for a body of known length, at most
 
 
 class PacedSocket:
-    """Wraps a connected socket, and sets its timeout in the kernel, so that a block takes one system call."""
+    """Wraps a connected socket. The kernel applies the timeout, so that a block takes one system call."""
 
     __slots__ = ("_clock", "_got", "_raw", "_slow", "_timeout", "_waited")
 
@@ -148,7 +149,7 @@ class PacedSocket:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def sendall(self, data: bytes) -> None:
-        """Send a request, which restarts the wait."""
+        """Send a request; the time of waiting is then counted anew."""
         self._got, self._waited, self._slow = 0, 0.0, float(SLOW)
         self._raw.sendall(data)
 
@@ -181,7 +182,7 @@ FEED = 256 << 10
 
 
 class TlsSocket:
-    """TLS over a `PacedSocket`, which has the timeouts. Has the few methods of a socket that we need."""
+    """TLS over a `PacedSocket`, which has the timeouts. Has only the socket's methods that are needed."""
 
     def __init__(self, raw: PacedSocket, context: ssl.SSLContext, host: str) -> None:
         """Do the TLS handshake. Raises ssl.SSLError or OSError; the caller then still owns `raw`."""
@@ -209,7 +210,7 @@ class TlsSocket:
         self._flush()
 
     def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ARG002 (a socket's)
-        """Fill `buffer` with arrived bytes; wait only for the first byte. Return 0 at the end."""
+        """Fill `buffer` with arrived bytes; wait only for the first. Return their number, 0 at the end."""
         read, size, got = self._tls.read, len(buffer), 0
         while got < size:
             try:
@@ -245,14 +246,15 @@ class TlsSocket:
             self._raw.sendall(self._out.read())
 
 
-# the start of an answer: HTTP's minor version and the status
+# pattern of an answer's start, with HTTP's minor version and the status
 STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
 AUTHORITIES = "name your site's certificate authorities by `ca_bundle` in storage_options"
 _DATES = "compare this machine's clock (`date`); where it is right, have the server's certificate renewed"
 _NAMES = "write the server's address as the certificate has it"
-# hints by OpenSSL's codes X509_V_ERR: not yet valid, expired, another host name, another IP address
+# {OpenSSL's code X509_V_ERR: hint}; the codes mean not yet valid, expired, another host name, another IP
+# address
 _REMEDIES = {9: _DATES, 10: _DATES, 62: _NAMES, 64: _NAMES}
-# OpenSSL's reasons when a server answers without TLS
+# OpenSSL's reasons for an error if a server answers without TLS
 _NO_TLS = frozenset(
     {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
 )
@@ -260,7 +262,7 @@ PROXY_HEAD = 8192  # bytes of a proxy's answer to CONNECT, at most
 
 
 def connect(endpoint: Endpoint, places: Addresses) -> PacedSocket | TlsSocket:
-    """Connect to the server. Raises FailedError for an untrusted certificate, else TransientError."""
+    """Connect to the server. Raises FailedError for an untrusted certificate, or TransientError."""
     try:
         opened, place = places.connect(endpoint.reach.timeout)
     except OSError as error:
@@ -295,7 +297,7 @@ def _tunnel(endpoint: Endpoint, opened: PacedSocket) -> None:
         lines.append(f"Proxy-Authorization: {endpoint.proxy_authorization}")
     opened.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
     answer, byte = b"", memoryview(bytearray(1))
-    while b"\r\n\r\n" not in answer:  # byte by byte, since later bytes belong to TLS
+    while b"\r\n\r\n" not in answer:  # received byte by byte, since bytes after the head belong to TLS
         if not opened.recv_into(byte) or len(answer) > PROXY_HEAD:
             raise OSError("the proxy closed the connection")
         answer += byte

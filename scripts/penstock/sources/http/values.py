@@ -1,5 +1,5 @@
 """Converts values of requests and answers: whole numbers, dates, names in a URL, text of XML, JSON. Also
-makes templates of heads, so that the head of an answer like the last one needs no parsing. Pure.
+makes templates of heads, so that a head like the last answer's needs no parsing. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # as `Wed, 06 May 2026 07:08:09 GMT`, or the forms that stores write. Stores' XML is read by patterns, not by
 # a parser.
 
-DIGITS = 19  # digits of 2**63, the first size that no file has
+DIGITS = 19  # number of digits of 2**63, the first size that no file has
 
 
 def decimal(text: str | bytes) -> int | None:
@@ -35,12 +35,12 @@ _SECONDS = re.compile(r"(-?)([0-9]{1,11})(?:\.([0-9]+))?", re.ASCII)
 
 def http_date(text: str) -> int | None:
     """Return seconds since the epoch; None for anything but a date."""
-    import email.utils  # rarely needed, and it imports a dozen modules
+    import email.utils  # imported here, since it is rarely needed and imports a dozen modules
 
     try:
         parsed = email.utils.parsedate_tz(text)
         return None if parsed is None else email.utils.mktime_tz(parsed)
-    except (ValueError, OverflowError):  # a date that the calendar lacks
+    except (ValueError, OverflowError):  # the calendar has no such date
         return None
 
 
@@ -127,7 +127,7 @@ def _numbered(match: re.Match[str]) -> str:
 
 
 def first_values(body: bytes) -> dict[str, str]:
-    """Return {name: text} of the first text-only element of each name, such as an error's `Code` and
+    """Return {name: text} for the first text-only element of each name, such as an error's `Code` and
     `Message`. Return {} if the body is not XML."""
     values: dict[str, str] = {}
     for tag, value in _TAG.findall(body):
@@ -150,9 +150,9 @@ def document(text: bytes, where: str) -> dict[str, Any]:
 
 # Templates of heads: a store answers thousands of requests with heads that differ in few values. Parsing a
 # head costs more CPU than hashing a small object; comparing it with a template costs a tenth of that. A head
-# fits the template if every field that a caller reads equals the learned field. The exceptions are length,
-# etag, range and checksums, which are extracted. Any other head is parsed, so a template never decides what
-# an answer means.
+# fits the template if every field that a caller reads equals the learned field. Length, etag, range and
+# checksums may differ, and are extracted. Any other head is parsed, so a template never decides what an
+# answer means.
 
 FIELD = rb"([!-9;-~]+):[ \t]*([^\r\n]*)"  # one field of a head: its name and its value
 _LINE = re.compile(FIELD)
@@ -164,8 +164,8 @@ class HeaderNames(NamedTuple):
     """The fields that a reader of a store's objects needs, beside HTTP's own. Names are in lower case; a name
     that ends in a dash is a prefix."""
 
-    values: tuple[bytes, ...] = ()  # fields that differ between objects: checksums, versions
-    fixed: tuple[bytes, ...] = ()  # fields that rarely differ: kinds of checksums, encryption
+    values: tuple[bytes, ...] = ()  # fields whose values differ between objects: checksums, versions
+    fixed: tuple[bytes, ...] = ()  # fields whose values rarely differ: kinds of checksums, encryption
 
 
 _FIXED = (b"connection", b"transfer-encoding", b"content-encoding")
@@ -200,8 +200,8 @@ _ONCE_PREFIXES = (
 
 
 def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], bytes]:
-    """Return a head's fields by lower-case name, and the name of an ambiguous field, or b"". Such a field may
-    occur only once, but has two different values; the caller refuses the answer."""
+    """Return a head's fields by lower-case name, and the name of an ambiguous field, or b"". An ambiguous
+    field may occur only once, but has two different values; the caller refuses the answer."""
     by_name: dict[bytes, bytes] = {}
     for label, text in lines:
         name, value = label.lower(), text.rstrip()
@@ -229,7 +229,7 @@ class Shape:
         if match is None:
             return None
         fields = dict(self._fixed)
-        fields.update(zip(self._names, match.groups()))  # noqa: B905 (its length is the pattern's)
+        fields.update(zip(self._names, match.groups()))  # noqa: B905 (both: one item for each group)
         for name in self._again:
             first, more = name.rstrip(_AGAIN), fields.pop(name)
             if more != fields[first]:
@@ -238,12 +238,12 @@ class Shape:
 
 
 _VALUE = rb":[ \t]*((?:[!-~]+(?: +[!-~]+)*)?)"
-_AGAIN = b"\0"  # suffix of the name of a list's second field
+_AGAIN = b"\0"  # suffix for the name of the second field of a list
 
 
 def learn(head: bytes, names: HeaderNames) -> Shape | None:
-    """Make the template of a head, without its blank line, for a reader of these fields. None if the head has
-    no length or no etag (then other fields identify the object), or repeats a field."""
+    """Make the template of a head, given without its blank line, for a reader of the fields `names`. Return
+    None if the head lacks length or etag (other fields then identify the object), or repeats a field."""
     is_fixed, is_value = _any_of((*_FIXED, *names.fixed)), _any_of((*_VALUES, *names.values))
     status, *lines = head.split(b"\r\n")
     pattern = [re.escape(status)]

@@ -1,4 +1,4 @@
-"""Requests OAuth 2.0 access tokens from a token server. Requests to a store then carry the token."""
+"""Requests OAuth 2.0 access tokens from a token server. Requests to a store then contain the token."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from penstock.sources.http.endpoint import Endpoint
 
 ANSWER_LIMIT = 1 << 16  # bytes of a token server's answer, at most
-TRIES, TIMEOUT = 4, 10.0  # tries, and seconds of each: an unresponsive server is reported within a minute
+# number of tries, and seconds for each try: an unresponsive server is reported within a minute
+TRIES, TIMEOUT = 4, 10.0
 
 
 @dataclass(frozen=True)
 class AccessToken:
-    """A token and its end. Picklable; its representation does not show the token's text."""
+    """A token and the time when it expires. Picklable; the representation does not show the token's text."""
 
-    text: str = field(default="", repr=False)  # "" if requests carry no token
-    expires: float | None = None  # end, in seconds since the epoch; None if it never expires
+    text: str = field(default="", repr=False)  # the token; "" if requests contain no token
+    expires: float | None = None  # when the token expires, in seconds since the epoch; None if never
     origin: str = ""  # see `sources.credentials`
 
     @property
@@ -56,8 +57,8 @@ def requested(
 ) -> AccessToken:
     """Request a token from a token server (RFC 6749, 5.1), with retries.
 
-    `line` is the request's method and target, `lines` are whole header lines, `body` is a form. Raises the
-    last error when the retries run out, or FailedError with `hint` if the server's answer has no token.
+    `line` is the request's method and target, `lines` are whole header lines, `body` is a form's data. Raises
+    the last error when the retries run out, or FailedError with `hint` if the server's answer has no token.
     """
     if body:
         lines += f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n"

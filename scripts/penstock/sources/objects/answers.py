@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Meaning(NamedTuple):
-    """The meaning of a store's error code, whatever the status: the error's type, words and hint."""
+    """The meaning of a store's error code or status: the error's type, words and hint."""
 
     error: type[PenstockError]
     what: str
@@ -37,7 +37,7 @@ class Meaning(NamedTuple):
 _ENDED = Meaning(ExpiredCredentialsError, "the session's keys ended")
 REFUSED = Meaning(ExpiredCredentialsError, "the store refuses the credentials")
 _CLOCK = Meaning(FailedError, "this machine's clock is wrong", "set it (NTP)")
-# Codes about credentials, in every store. If a key was deleted, or a server lost a session (MinIO:
+# Error codes about credentials, for every store. If a key was deleted, or a server lost a session (MinIO:
 # `InvalidTokenId`), the place of the source's keys may have new ones by now.
 CREDENTIALS: Mapping[str, Meaning] = {
     **dict.fromkeys(
@@ -48,9 +48,9 @@ CREDENTIALS: Mapping[str, Meaning] = {
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
 }
 
-# codes after which a retry may help, whatever the status
+# error codes after which a retry may help, whatever the status
 WAITS = OVERLOADED_CODES | {"RequestTimeout", "InternalError", "OperationTimedOut"}
-# Statuses that mean the same for every request, unless a code is more precise.
+# {status: meaning}, the same for every request, unless an error code is more precise.
 STATUSES: Mapping[int, Meaning] = {
     401: REFUSED,
     407: Meaning(
@@ -71,7 +71,7 @@ def amiss(what: str, where: str, why: str = "") -> FailedError:
 
 @contextmanager
 def reaching(what: str, where: str, hint: str = "") -> Iterator[None]:
-    """Turn the errors of a source's first request into PreflightError."""
+    """Turn errors of the body of the `with` statement, a source's first request, into PreflightError."""
     try:
         yield
     except PreflightError:
@@ -147,7 +147,7 @@ def misfit(
 ) -> PenstockError | None:
     """Return the error of an answer of status 200 or 206 to a GET of `span` (offset, length), or None.
 
-    `length` is the stated length, -1 if none is stated. For `version` see `ObjectClient.version`. Stores may
+    `length` is the length that the answer states, or -1. For `version` see `ObjectClient.version`. Stores may
     keep objects in a Content-Encoding, and serve them as stored. The first row that applies counts:
 
     | the answer | error |
@@ -190,7 +190,7 @@ def misfit(
 def head_misfit(
     length: int, headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
 ) -> PenstockError | None:
-    """Judge the answer to a HEAD, of status 200, or an object's description. `length` is -1 if not stated."""
+    """Return the error of a HEAD's answer of status 200, or of a description. `length` -1: not stated."""
     if (error := other_version(headers, version, entry, where)) is not None:
         return error
     if length not in (-1, entry.size):

@@ -19,35 +19,38 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.http.endpoint import Endpoint
 
-    Judge = Callable[[bytes], PenstockError | None]  # gets `reader.BEGIN` bytes, and returns the body's error
+    # called with the first `reader.BEGIN` bytes of a body; returns the body's error
+    Judge = Callable[[bytes], PenstockError | None]
 
-ERROR_LIMIT = 1 << 16  # bytes of an error's body, at most
+ERROR_LIMIT = 1 << 16  # bytes that are read of an error's body, at most
 PAGE_LIMIT = 64 << 20  # bytes of a page of a listing, at most
 
 
-# A request without its method: path (quoted, below `ObjectClient.root`), query, whole header lines.
+# A request without its method: path (quoted, below the client's `root`), query, and whole header lines.
 Request = tuple[str, str, str]
 
 
 class Described(NamedTuple):
     """The facts about an object in the answer to a HEAD, beside size and version."""
 
-    folder: bool = False  # a folder's marker, not an object
+    folder: bool = False  # whether it is a folder's marker, and not an object
     archived: str = ""  # `Listed.archived`
-    time: int = 0  # the time in its metadata, in nanoseconds since the epoch; 0 if missing or unreadable
+    # the time in the object's metadata, in nanoseconds since the epoch; 0 if missing or unreadable
+    time: int = 0
 
 
 class ObjectClient:
     """Base of the dialects. A subclass calls `go_to` in `__init__`, and overrides the methods that differ for
     its store, such as `renew` and `signed` for signatures."""
 
-    # The headers that `version`, `checksums` and `refusal` read. Of small objects only these are kept.
+    # The headers that `version`, `checksums` and `refusal` read. Of answers with small objects, only these
+    # are kept.
     NAMES: ClassVar[HeaderNames] = HeaderNames()
     REDIRECTS: ClassVar[int] = 4  # requests in a call of `request`, at most
-    # the error for a circle of redirects; FailedError if the circle concerns the whole store
+    # type of the error for a circle of redirects; FailedError if the circle concerns the whole store
     CIRCLE: ClassVar[type[PenstockError]] = FailedError
     VERSION: ClassVar[bytes] = b"etag"  # the header that states an object's version
-    connection: Connection  # after `request`, has the answer's head
+    connection: Connection  # the connection of the last `request`, which has read the answer's head
 
     def __init__(self, url: str, prefix: str = "", single: str = "") -> None:
         """`url` is the source's URL for people, with the prefix and without secrets. `prefix` is "" or ends
@@ -60,26 +63,26 @@ class ObjectClient:
     # ---- methods for dialects to override
 
     def renew(self, credentials: object) -> None:
-        """Sign with these credentials from the next request on. This is called before every request, so it is
-        cheap if they are the same as before."""
+        """Sign with these credentials from the next request on. This is called before every request, so it
+        must be cheap if the credentials have not changed."""
 
     def signed(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:  # noqa: ARG002
         """Add authentication to a request's query and header lines. `path` begins at the server's root."""
         return query, lines
 
     def get(self, entry: Entry) -> Request:
-        """Make the GET of the whole listed version, on the condition that it is unchanged."""
+        """Make the conditional GET of the whole object, which fails if its version is not the listed one."""
         condition = f'If-Match: "{entry.token}"\r\n' if entry.token else ""
         return f"/{quoted(self.name_in(self.prefix, entry.key))}", "", condition
 
     def version(self, headers: Mapping[bytes, bytes], size: int) -> str | None:  # noqa: ARG002 (the web's)
-        """Return the version of an answer, in the form of the listing's `token`. None if something other than
-        the store sent the answer."""
+        """Return the version that an answer states, in the form of the listing's `token`. Return None if
+        something other than the store sent the answer."""
         stated = headers.get(self.VERSION)
         return None if stated is None else stated.strip(b'"').decode("latin-1")
 
     def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:  # noqa: ARG002
-        """Return the stated checksums. If `whole`, the body is the whole object."""
+        """Return the checksums that an answer states. `whole` means that its body is the whole object."""
         return ()
 
     def judge(self, entry: Entry, headers: Mapping[bytes, bytes]) -> Judge | None:  # noqa: ARG002
@@ -92,8 +95,8 @@ class ObjectClient:
         return refusal(status, headers, self.where(key), codes={}, listing=not key)
 
     def moved(self, path: str) -> str | None:  # noqa: ARG002
-        """Follow the store to another server (`go_to`) after an answer other than 200 and 206. Return the
-        path to request there; None if there is no redirect to follow."""
+        """After an answer other than 200 and 206, follow a redirect to another server (`go_to`). Return the
+        path to request from that server; None if there is no redirect to follow."""
         return None
 
     def where(self, key: str) -> str:
@@ -123,8 +126,8 @@ class ObjectClient:
         self.root = root
 
     def send(self, method: str, request: Request) -> None:
-        """Send a request ahead of time. The next call of `request` must be for the same request, unless
-        `close` or `send` is called before it."""
+        """Send a request ahead of time. The next call of `request` must be for this request, unless `close`
+        or `send` is called before."""
         if self._sent:  # the answer to an earlier request must not be taken for this one's
             self.close()
         self._sent = self.head(method, *request)
@@ -133,10 +136,11 @@ class ObjectClient:
     def request(
         self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None
     ) -> Connection:
-        """Request `path`; the connection then has the answer's head, and `room` perhaps the body.
+        """Request `path`. The returned connection has read the answer's head, and perhaps the body into
+        `room`.
 
-        Follows the dialect's redirects, and returns for any other status. Raises `CIRCLE` after more than
-        `REDIRECTS` requests, TransientError if the connection breaks.
+        Follows the dialect's redirects. Returns after an answer of any other status. Raises `CIRCLE` after
+        more than `REDIRECTS` requests, TransientError if the connection breaks.
         """
         for _ in range(self.REDIRECTS):
             self._error = None
@@ -151,15 +155,16 @@ class ObjectClient:
         raise self.CIRCLE("the server redirects in a circle", where=self.url)
 
     def fetched(self, path: str, query: str, key: str = "") -> bytes:
-        """Return the body of a page of a listing (`key` is ""), or of a description. Raises the refusal."""
+        """Return the body of a listing's page (`key` is "") or an object's description. Raises the
+        refusal."""
         connection = self.request("GET", path, query)
         if connection.status != 200:
             raise self.failure(key)
         return connection.read_all(PAGE_LIMIT)
 
     def stated(self, entry: Entry, gone: Container[int] = ()) -> tuple[Mapping[bytes, bytes], int]:
-        """Return headers and length from a HEAD of the listed version; ({}, -1) if the status is in `gone`.
-        Raises any other refusal."""
+        """Return headers and length from a HEAD of the listed version, or ({}, -1) if the status is in
+        `gone`. Raises any other refusal."""
         connection = self.request("HEAD", *self.get(entry))
         status, headers, length = connection.status, connection.headers, connection.length
         if status != 200 and status not in gone:
@@ -182,7 +187,7 @@ class ObjectClient:
         return self.refusal(connection.status, connection.headers, self.body_of_error(), key)
 
     def close(self) -> None:
-        """Close the connection, and drop a request that was sent ahead. A later request opens a new one."""
+        """Close the connection, and drop a request sent ahead. A later request connects again."""
         self._sent = b""
         self.connection.close()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.sources.http.connection import Connection
     from penstock.sources.objects.client import Judge
 
-BEGIN = 1024  # first bytes of a body, from which it is judged
+BEGIN = 1024  # number of a body's first bytes, by which the body is judged
 
 
 class HttpBody:
@@ -82,8 +82,8 @@ C = TypeVar("C", bound=ObjectClient)
 
 
 class ObjectReader(Reader, Generic[C]):
-    """A reader for one thread. It has one connection, and another for each prefetched object. `credentials`
-    returns the present credentials, which may be renewed at any time."""
+    """A reader for one thread. It has one connection, and a further connection for each prefetched object.
+    `credentials` returns the present credentials, which may be renewed at any time."""
 
     def __init__(self, client: Callable[[], C], credentials: Callable[[], object]) -> None:
         self._make, self._credentials = client, credentials
@@ -92,7 +92,7 @@ class ObjectReader(Reader, Generic[C]):
         self._idle: list[C] = []
 
     def open(self, entry: Entry, offset: int, length: int) -> HttpBody:
-        """See `port.Reader`. One GET; the body keeps this reader's connection until it is closed."""
+        """See `port.Reader`. Sends one GET. The body occupies the connection until it is closed."""
         client = self._client
         client.renew(self._credentials())
         path, query, lines = client.get(entry)
@@ -117,7 +117,8 @@ class ObjectReader(Reader, Generic[C]):
         self._sent.append((entry, client, request))
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]]:
-        """See `port.WholeReader`. One system call reads head and body, if the head is like the last one."""
+        """See `port.WholeReader`. One system call reads head and body, if the head is like that of the last
+        answer."""
         prefetched = self._prefetched(entry)
         client, request = prefetched or (self._client, None)
         try:
@@ -136,7 +137,7 @@ class ObjectReader(Reader, Generic[C]):
                 self._idle.append(client)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """Query by HEAD."""
+        """Query the checksums by a HEAD."""
         client = self._client
         client.renew(self._credentials())
         headers, length = client.stated(entry)
@@ -180,7 +181,7 @@ class ObjectReader(Reader, Generic[C]):
             connection.abandon()
             raise
         version = client.version(headers, entry.size)
-        # Most answers pass these comparisons; others go through the table of `misfit`.
+        # Most answers pass these comparisons; `misfit` judges any other answer by its table.
         if (
             not whole
             or version != entry.token

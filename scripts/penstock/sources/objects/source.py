@@ -1,5 +1,5 @@
-"""A bucket or container as a source: the parts that all stores with listings by pages share. All requests
-only read, and only `list_sorted` writes to disk."""
+"""A bucket or container as a source: the parts that all stores share whose listings come in pages. All
+requests only read, and only `list_sorted` writes to disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
     from penstock.core.model import SourceChecksum
 
-AT_ONCE = 32  # concurrent HEAD requests for times
+AT_ONCE = 32  # concurrent HEAD requests for objects' times, at most
 C = TypeVar("C", bound=ObjectClient)
 K = TypeVar("K")  # the credentials
 
@@ -58,7 +58,7 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
 
 
 def single_name(config: SourceConfig) -> str:
-    """Return the last segment of a URL without a final slash, if it may name one object; else ""."""
+    """Return the last segment of a URL without a final slash, or "" if it cannot name an object."""
     if config.inventory or config.list_from:
         return ""
     _, _, key = config.url.partition("://")[2].partition("/")
@@ -98,10 +98,10 @@ class ObjectSource(Source, Generic[C, K]):
     CHECK: ClassVar[str] = "check the bucket's name and the credentials"
 
     RESOLVE: ClassVar[Any]  # a static method: returns a `SourceConfig`'s credentials; raises PreflightError
-    url: str  # URL with the prefix, for people; no slash at its end if the source is one object
+    url: str  # URL with the prefix, for messages; without a final slash if the source is one object
 
     def __init__(self, config: SourceConfig, credentials: K | None, url: str, at: str = "") -> None:
-        """`url` includes the prefix. `at` is the server, for people."""
+        """`url` includes the prefix. `at` names the server in messages."""
         self._config = config
         self._credentials: K = self.RESOLVE(config) if credentials is None else credentials
         self.url = self._prefix_url = url
@@ -122,14 +122,14 @@ class ObjectSource(Source, Generic[C, K]):
         raise NotImplementedError
 
     def find(self, client: C, key: str) -> None:
-        """Request an object by name, whatever its version. Raises the refusal."""
+        """Request an object by name, whatever its version. Raises the error of a refusal."""
         client.stated(Entry(key, key, 0, "", 0))
 
     # ---- methods of all dialects
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """The markers of folders and identical repeats that the last listing left out. See `port.Source`."""
+        """The numbers of folders' markers and identical repeats that the last listing left out."""
         counts = {"markers": self._markers + self._beside, "named twice": self._twice}
         return {what: count for what, count in counts.items() if count}
 
@@ -201,8 +201,8 @@ class ObjectSource(Source, Generic[C, K]):
                 requests.stop()
 
     def _metadata_time(self, listed: Listed, client: C) -> int:
-        """Return the time in an object's metadata; 0 if it has none, or the object is gone or has changed.
-        Reading it will report that."""
+        """Return the time in an object's metadata. Return 0 if it has none, or the object is gone or has
+        changed; reading the object will report such a change."""
         entry = Entry(listed.key, listed.key, listed.size, listed.token, 0, version=listed.version)
         return client.described(client.stated(entry, gone=(404, 410, 412))[0]).time
 
@@ -273,7 +273,7 @@ class ObjectSource(Source, Generic[C, K]):
         the object by name. The one object that the URL names is only requested by name."""
         if key == self.single != "":
             with self.asking() as ask:
-                return ask(key)  # the answer has the time already
+                return ask(key)  # the object in the answer already has its time
         with closing(self.client()) as client:
             page = self.page(client, "", self.NEAR, key)
             for listed in page.rows:
@@ -281,7 +281,7 @@ class ObjectSource(Source, Generic[C, K]):
                     time = self._by_metadata and self._metadata_time(listed, client)
                     return listed._replace(modified_ns=time or listed.modified_ns)
             if page.following:
-                return self._head(client, key)  # needed for a store that lists in no order
+                return self._head(client, key)  # HEAD is needed if the store lists in no order
             try:
                 self.find(client, key)
             except SourceChangedError:
@@ -311,7 +311,7 @@ class ObjectSource(Source, Generic[C, K]):
         return Listed(key, size, token, modified, self.version_id(headers), archived=described.archived)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with versions)
-        """Return the version's id for reading, if the listing states ids."""
+        """Return the version's id by which the object is read, if the listing states ids."""
         return ""
 
     def reader(self) -> ObjectReader[C]:

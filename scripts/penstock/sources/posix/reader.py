@@ -1,8 +1,8 @@
-"""Reads ranges of files of a POSIX source, by descriptors below one root.
+"""Reads ranges of the files of a POSIX source, by descriptors below one root folder.
 
-Recently used folders stay open, so that a file costs only the calls open, fstat, read, fstat and close. At
-open, and after its whole range was read, a file must be regular and have the listed size, times and inode.
-The zeros of holes are not read; data is never taken for a hole (`SparseBody`).
+Recently used folders stay open, so that a file costs only the calls open, fstat, read, fstat and close. When
+it is opened, and after its whole range was read, a file must be regular and have the listed size, times and
+inode. The zeros of holes are not read, and data is never mistaken for a hole (`SparseBody`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
 
 class PosixBody:
     """A `port.Body` of the bytes `[offset, offset + length)` of a file. It owns `fd` until `close` or
-    `abandon`. `status` is the stat at open, when the file was the listed one."""
+    `abandon`. `status` is the file's stat from when it was opened, and was the listed file."""
 
     __slots__ = ("_at", "_fd", "_key", "_left", "_status")
 
-    checksums: Sequence[SourceChecksum] = ()  # a file system states none
+    checksums: Sequence[SourceChecksum] = ()  # a file system states no checksums
 
     def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
         self._fd, self._key, self._status, self._at, self._left = fd, key, status, offset, length
@@ -153,7 +153,7 @@ def source_error(error: OSError, key: str) -> PenstockError:
 
 
 def _difference(listed: str, latest: str) -> str:
-    """Describe how two tokens differ; "" if either is no file's token."""
+    """Describe how two tokens differ. Return "" if one of them is no file's token."""
     before, now = (_TOKEN.fullmatch(text) for text in (listed, latest))
     if before is None or now is None:
         return ""
@@ -168,24 +168,25 @@ def _difference(listed: str, latest: str) -> str:
 # errors of a file system that does not report holes; the whole file then counts as data
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
 
-# the most runs of data that are counted, at 1 µs each on a local disk; a file with more counts whole
+# number of runs of data that are counted, at most (1 µs for each on a local disk). For a file with more runs,
+# its size counts.
 EXTENTS = 1 << 16
 
 
 class SparseBody(PosixBody):
-    """One range of a file with holes. A read does not cross the border between data and a hole."""
+    """One range of a file with holes. No read crosses the border between data and a hole."""
 
     __slots__ = ("_in_gap", "_until", "certain")
 
     def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
         super().__init__(fd, key, status, offset, length)
-        # whether a hole surely reads as zeros; if False, the caller reads and checks it
+        # whether holes certainly read as zeros; if False, the caller reads holes and checks them
         self.certain = _holes_told(status.st_dev)
         self._until, self._in_gap = offset, False
 
     def gap(self) -> int:
-        """Return the size of the hole that begins here, within the range; 0 in data and at the end. Raises
-        the errors of `source_error`."""
+        """Return the size of the hole that begins at the present offset, within the range; 0 in data and at
+        the end. Raises the errors of `source_error`."""
         if self._at >= self._until and self._left:
             self._look()
         return self._until - self._at if self._in_gap else 0
@@ -200,8 +201,8 @@ class SparseBody(PosixBody):
         return super().readinto(buffer[: self._until - self._at])
 
     def _look(self) -> None:
-        """Find the run of data or the hole that begins here. A file that has become shorter seems to end in a
-        hole; `close` detects that change."""
+        """Find the run of data or the hole that begins at the present offset. A file that has become shorter
+        seems to end in a hole; `close` detects that change."""
         at, end = self._at, self._at + self._left
         self._until, self._in_gap = end, False
         try:
@@ -221,7 +222,7 @@ class SparseBody(PosixBody):
 
 
 def data_bytes(fd: int, status: os.stat_result) -> int:
-    """Count a file's bytes outside holes; the result is not below the size of its blocks. Return the file's
+    """Count a file's bytes outside holes; the result is at least the size of its blocks. Return the file's
     size if holes are not reported, or data has more than EXTENTS runs. Raises OSError."""
     size, blocks = status.st_size, status.st_blocks * 512
     if blocks >= size:
@@ -261,7 +262,7 @@ def tokens(
 
 
 def beneath(root: str, path: str) -> str | None:
-    """Resolve a link relative to the root; None if it leads out of the root."""
+    """Resolve a link, and return its path relative to the root; None if the link leads out of the root."""
     real_root = os.path.realpath(root)
     real = os.path.realpath(os.path.join(real_root, path))
     if os.path.commonpath((real_root, real)) != real_root or real == real_root:
@@ -270,7 +271,7 @@ def beneath(root: str, path: str) -> str | None:
 
 
 def _as_listed(fd: int, entry: Entry) -> os.stat_result:
-    """Return an open file's stat. Raises SourceChangedError if it is not the listed file, and OSError."""
+    """Return an open file's stat. Raises SourceChangedError if it is not the listed file's, and OSError."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise SourceChangedError("no longer a regular file", where=entry.key)
@@ -309,8 +310,8 @@ class PosixReader(Reader):
         return PosixBody(fd, key, status, offset, length)
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]] | None:
-        """See `port.WholeReader`. Takes half the CPU time of `open`, `readinto` and `close`; CPU time limits
-        the copy of many small files."""
+        """See `port.WholeReader`. It takes half the CPU time of `open`, `readinto` and `close`; CPU time
+        limits the copy of many small files."""
         fd = self._open(entry.key)
         try:
             status = _as_listed(fd, entry)
@@ -348,8 +349,8 @@ class PosixReader(Reader):
             os.close(fd)
 
     def missing(self, key: str) -> bool:
-        """Return whether the file, or a folder on its path, is missing in new listings of the folders. Raises
-        as `open`, and TransientError if the root cannot be opened."""
+        """List the folders on the file's path anew. Return whether the file, or one of the folders, is
+        missing. Raises as `open`, and TransientError if the root cannot be opened."""
         *folders, last = key.split("/")
         try:
             fd = os.open(self._root, ROOT)
@@ -417,7 +418,7 @@ class PosixReader(Reader):
         return fd
 
     def _keep(self, path: str, fd: int) -> int:
-        """Keep this descriptor; above the limit, close the least recently used one."""
+        """Keep this descriptor. If the limit is exceeded, close the least recently used descriptor."""
         if len(self._folders) >= self._most:
             old = self._folders.pop(next(iter(self._folders)))
             if old == self._parent_fd:

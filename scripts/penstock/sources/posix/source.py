@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level, Looked
     from penstock.sources.port import Keep
 
-MOST = 1_000_000  # files remembered until all their names came (some 100 MB); further files are not counted
+# number of files remembered until all their names were listed (some 100 MB); further files are not counted
+MOST = 1_000_000
 
 
 class HardLinks:
@@ -58,13 +59,13 @@ class HardLinks:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The result of `port.Source.hard_links`, for names in the dataset. The numbers are lower bounds if
-        more than MOST files had to be remembered at a time."""
+        """The result of `port.Source.hard_links`, for names in the dataset. If more than MOST files would
+        have to be remembered at once, the numbers are lower bounds."""
         return {"files": self._files, "of": self._of, "bytes": self._bytes} if self._files else {}
 
 
-BATCH = 2048  # files in a batch of `list`
-# errors of a name that was removed or replaced after its folder was read, and is left out
+BATCH = 2048  # files in a batch of `list`, at most
+# errors for a name that was removed or replaced after its folder was read; such a name is left out
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
@@ -94,7 +95,7 @@ class PosixSource(Source):
 
     @property
     def origin(self) -> str:
-        """The network export or the device's number, and the folder's inode."""
+        """The network export (for a local file system, the device's number), and the folder's inode."""
         top = os.path.realpath(self.root)
         device = mount_of(top).device
         status = os.stat(top)
@@ -112,8 +113,8 @@ class PosixSource(Source):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Numbers of the items that the last listing left out: links by policy, and empty folders. `filtered`
-        counts items that would be refused if `include` and `exclude` did not leave them out."""
+        """Numbers of the items that the last listing left out: links by policy, and empty folders. The key
+        `filtered` counts items that would be refused, if `include` and `exclude` did not leave them out."""
         return dict(self._ignored)
 
     def check(self) -> bool | None:
@@ -133,7 +134,7 @@ class PosixSource(Source):
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """List batches in byte order of the path. Memory grows with the largest folder (or some dozen
-        folders, if calls wait for a server), not with the number of files.
+        folders, if calls wait for a server), but not with the number of files.
 
         Raises PreflightError at the end, naming the items that the policies refuse.
         """
@@ -155,7 +156,7 @@ class PosixSource(Source):
             raise offenders.error(self.url)
 
     def _is_one_file(self) -> bool:
-        """Return whether the root is a file or a link to a file, or was so at an earlier call."""
+        """Return whether the root is a file or a link to a file, or was one at an earlier call."""
         self._was_file = self._was_file or os.path.isfile(self.root)
         return self._was_file
 
@@ -190,14 +191,15 @@ class PosixSource(Source):
                         offenders.add(level.prefix + name, "neither a file nor a folder", Remedy.SPECIAL)
                 elif kind == BROKEN:
                     offenders.add(level.prefix, f"folder cannot be listed: {_why(wrong)}", Remedy.UNREAD)
-                elif wrong is not None and wrong.errno not in GONE:  # gone since its name was read: left out
+                # a folder removed since its name was read is left out
+                elif wrong is not None and wrong.errno not in GONE:
                     path = f"{level.prefix}{names[0]}/"
                     offenders.add(path, f"folder cannot be opened: {_why(wrong)}", Remedy.UNREAD)
         if entered:
             self._empty(entered)
 
     def _empty(self, folder: str) -> None:
-        """Count or keep an empty folder, which no file would create on the target."""
+        """Count an empty folder or, by policy, keep it: no file would create it on the target."""
         if self._keep is not None and not self._keep(folder):
             return
         if self.empty == "keep":
@@ -206,7 +208,7 @@ class PosixSource(Source):
             self._ignored["empty folders"] = self._ignored.get("empty folders", 0) + 1
 
     def _files(self, level: Level, names: Sequence[str], offenders: RefusedFiles) -> Sequence[Listed]:
-        """List neighbouring names that are neither folders nor links. This is the hot loop of a listing."""
+        """List consecutive names that are neither folders nor links. This is the hot loop of a listing."""
         stats = level.stats(names)
         prefix = level.prefix
         paths = [prefix + name for name in names]

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from penstock.sources.objects.client import Request
 
 AWS = (".amazonaws.com", ".amazonaws.com.cn")  # suffixes of the names of Amazon's own servers
-# codes for a bucket in another region than the signature's
+# error codes for a bucket in another region than that of the signature
 OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials")
-# the meanings of S3's codes, whatever the status; see `OTHER_REGION`, too
+# {error code of S3: meaning}, whatever the status; codes about regions are in `OTHER_REGION`
 CODES = {
     **dict.fromkeys(("SignatureDoesNotMatch", "InvalidSecurity"), _WRONG_KEYS),
     "NoSuchBucket": Meaning(FailedError, "there is no such bucket"),
@@ -44,7 +44,7 @@ class Bucket:
     """One bucket and prefix, and how to reach them. Contains no secrets."""
 
     name: str
-    prefix: str  # "" or ending in a slash; `str` by os.fsdecode
+    prefix: str  # "", or a prefix that ends in a slash; a `str` by os.fsdecode
     endpoint: str  # the store's URL; "" for AWS
     region: str
     path_style: bool  # whether the bucket's name is in the path, not in the host's name
@@ -76,7 +76,7 @@ def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
 
 
 class S3Client(ObjectClient):
-    """Signs requests. Follows a bucket to its region or host, and stays there."""
+    """Signs requests. Follows a redirect to a bucket's region or host, and sends all later requests there."""
 
     NAMES = HeaderNames(
         values=(b"x-amz-checksum-",),
@@ -131,7 +131,7 @@ class S3Client(ObjectClient):
         self.asks_for_restores, self._own = True, ""
 
     def described(self, headers: Mapping[bytes, bytes]) -> Described:
-        """Parse the answer to a HEAD. Listings lack the archive tiers of S3 Intelligent-Tiering."""
+        """Parse the answer to a HEAD. Only HEAD states the archive tiers of S3 Intelligent-Tiering."""
         stored = headers.get(b"x-amz-storage-class", b"").decode("latin-1")
         tier = headers.get(b"x-amz-archive-status", b"").decode("latin-1")
         readable = b'ongoing-request="false"' in headers.get(b"x-amz-restore", b"")
@@ -156,7 +156,7 @@ class S3Client(ObjectClient):
         return f"{method} {self._origin}{target}{self._own}{lines}\r\n".encode("latin-1")
 
     def _prepare(self, stamp: str) -> None:
-        """Compute the texts that are equal in all requests of one second."""
+        """Compute the parts of a head that are equal in all requests of the second `stamp`."""
         signer = self._signer
         signed = [("host", self._host), ("x-amz-checksum-mode", "ENABLED")]
         if signer is not None:
@@ -201,7 +201,8 @@ class S3Client(ObjectClient):
         except ValueError:
             target, host, port = urlsplit(""), "", None
         port = port or (443 if target.scheme == "https" else 80)
-        # A signed request has the session's token, so it is sent to no other server of the same machine.
+        # A signed request contains the session's token, so it is not sent to another server (port) of the
+        # same machine.
         same_service = port == old.port or (old.port, port) == (80, 443)
         allowed = target.scheme == "https" or (target.scheme == "http" and not old.tls)
         if not location or not allowed or not same_service or not same_store(old.host, host):
@@ -219,8 +220,8 @@ class S3Client(ObjectClient):
         return path
 
     def failure(self, key: str = "") -> PenstockError:
-        """Return the error of an unwanted answer. A refused HEAD states no reason (expired keys: 400 without
-        a body), so a GET of one byte queries it."""
+        """Return the error of an unwanted answer. The answer to a refused HEAD states no reason (expired
+        keys: 400 without a body), so a GET of one byte queries the reason."""
         method, path, query, lines = self._last
         if method != "HEAD" or self.connection.status not in (400, 401, 403):
             return super().failure(key)
@@ -250,7 +251,7 @@ def _understood(body: bytes) -> tuple[str, str, str]:
 
 
 def same_store(old: str, new: str) -> bool:
-    """Return whether a redirect stays in the store: at the same host or one below it, or within AWS."""
+    """Return whether a redirect stays in the store: at its host, a subdomain of that, or within AWS."""
     old, new = old.lower(), new.lower()
     if new == old or new.endswith("." + old):
         return True

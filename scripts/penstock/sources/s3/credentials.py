@@ -2,8 +2,8 @@
 refuses the keys.
 
 The first of these that is present counts: `anon`; `credentials_file`; the keys that AWS's own tools would use
-(`profile`, the environment, shared files, SSO, a container's role). For AWS's keys, `session_keys` may start
-botocore in a process, which may send requests. An instance's metadata service is queried only with
+(`profile`, the environment, shared files, SSO, a container's role). To find AWS's keys, `session_keys` may
+start botocore in a process that may send requests. An instance's metadata service is queried only with
 `instance_metadata: true`.
 """
 
@@ -83,9 +83,9 @@ def resolve(config: SourceConfig) -> S3Credentials:
 
 def _of_environment(options: Any, *, decided: bool) -> Keys | None:
     """Find the keys that botocore would find first, without loading botocore (0.2 s of CPU in each step that
-    reaches the store). None means that botocore must be asked.
+    reaches the store). None means that botocore has to be used.
 
-    If `decided`, the shared files do not affect region, endpoint and certificate authorities.
+    `decided` means that AWS's shared files do not affect region, endpoint and certificate authorities.
 
     | keys in the environment | a profile is named, or they expire  | decided, or no shared files | result  |
     |-------------------------|-------------------------------------|-----------------------------|---------|
@@ -126,8 +126,8 @@ def read_file(path: str, profile: str = "") -> Keys:
 
 
 def parse(text: str, profile: str = "") -> dict[str, str] | None:
-    """Parse a section of an INI, or plain lines. Return the present ones of `access`, `secret`, `session`;
-    None if the section is missing, or the text is no INI."""
+    """Parse a section of an INI, or plain lines. Return those of the fields `access`, `secret` and `session`
+    that it has. Return None if the section is missing, or the text is no INI."""
     lines = [line.strip().removeprefix("export ") for line in text.splitlines()]
     if not any(line.startswith("[") for line in lines):
         lines.insert(0, f"[{profile or 'default'}]")

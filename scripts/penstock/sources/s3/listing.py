@@ -1,12 +1,12 @@
 """Streams a bucket's listing: further pages are fetched while a page is parsed.
 
-Keys must ascend by their bytes, without repeats, and begin with the prefix. If not, FailedError is raised,
-since the plan would lack or repeat files; but identical repeats are counted and left out. Without `ordered`,
-for a caller that sorts, only the prefix is checked.
+Keys must ascend by their bytes, without repeats, and begin with the prefix. If they do not, FailedError is
+raised, since the plan would lack or repeat files. Identical repeats are only counted and left out. Without
+`ordered` (for a caller that sorts), only the prefix is checked.
 
 A listing of versions states the id of each object's newest version, by which the same bytes stay readable
-(`datasets.*.changed: pinned`). Buckets without versioning are refused, since their id `null` would also mean
-a later object.
+(`datasets.*.changed: pinned`). Buckets without versioning are refused: all their objects have the version id
+`null`, which would also match a later object of the same key.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from penstock.sources.s3.listing_ranges import PageForm, PageText
 
 _QUOTES = ("&quot;", "&#34;")
-_NONE = "null"  # the version id of an object from before its bucket was versioned
+_NONE = "null"  # the version id of an object that was written before its bucket was versioned
 NO_VERSIONS = "have versioning enabled on the bucket, or write `changed: follow` or `changed: refuse`"
 
 
 def pages(
     bucket: Bucket, requests: Requests[S3Client], after: bytes = b"", upto: bytes | None = None
 ) -> Iterator[PageText]:
-    """Yield the pages of a bucket's prefix, prefetched by several streams. Closes `requests` at the end. For
-    `after` and `upto` see `Ranges`."""
+    """Yield the pages of the listing of a bucket's prefix, prefetched by several streams. Closes `requests`
+    at the end. For `after` and `upto` see `Ranges`."""
 
     def fetch(token: str, after: str = "", *, limit: int = PAGE) -> PageText:
         return requests.do(lambda client: fetched(client, bucket.prefix, token, limit, after), failed=failed)
@@ -62,11 +62,11 @@ def pages(
             ranges.slower()
 
     def confirm(last: str, count: int) -> None:
-        """Raise FailedError if the server cut the listing at a page's limit. Some do, without saying so."""
+        """Raise FailedError if the server cut the listing at a page's limit. Some servers do so silently."""
         more = fetch("", last, limit=1)
         for raw, *_ in objects(more.text, bucket.url):
             key = key_of(raw, encoded(more))
-            # A server that ignores `start-after` begins again, with a smaller key.
+            # A server that ignores `start-after` begins again at the first key.
             if os.fsencode(key) > os.fsencode(last):
                 raise FailedError(
                     f"the store cuts its listing off after {count} keys and does not say so",
@@ -101,7 +101,7 @@ def fetched(
     client: S3Client, prefix: str, token: str, limit: int, after: str = "", form: PageForm = OBJECTS
 ) -> PageText:
     """Fetch one page of the keys below a prefix. The first page with archived objects is requested twice:
-    from then on, pages also state which of these objects are restored for a time."""
+    from then on, pages also state which archived objects are temporarily restored."""
     pairs = [("max-keys", str(limit)), ("encoding-type", "url"), ("prefix", prefix)]
     if form is VERSIONS:
         key, _, version = token.partition("\0")
@@ -138,12 +138,12 @@ def listed(
     twice: Callable[[int], None] = lambda _: None,
     versioned: bool | None = None,
 ) -> Iterator[Sequence[Listed]]:
-    """Parse pages into batches of objects, none of them empty. Keys are relative to the prefix, whose own
-    marker is left out.
+    """Parse pages into batches of objects, none of them empty. Keys are relative to the prefix. An object
+    whose key is the prefix itself (a folder placeholder) is left out.
 
     Without `ordered`, keys come in the store's order, perhaps with repeats. For `twice` see `ascending`.
-    `versioned` matters for pages of versions: whether the bucket is versioned; None if unknown. Raises
-    FailedError for a malformed page, and for the faults listed in the module's docstring. Raises
+    `versioned` states whether the bucket is versioned (None if unknown); only pages of versions need it.
+    Raises FailedError for a malformed page, and for the faults listed in the module's docstring. Raises
     PreflightError for an object without a version of its own.
     """
     last, tail = "", None
@@ -174,7 +174,7 @@ def _plain_batch(
     if ordered:
         if not (last < keys[0] and all(map(lt, keys, keys[1:]))):
             return None
-        # The keys are in order, so all others lie between the first and the last.
+        # The keys are in order, so if the first and last key begin with the prefix, all do.
         if not keys[0].startswith(prefix) or not keys[-1].startswith(prefix) or keys[0] == prefix:
             return None
     elif prefix in keys or not all(key.startswith(prefix) for key in keys):
@@ -206,8 +206,8 @@ def _batch(
     ordered: bool,
     versioned: bool | None,
 ) -> tuple[list[Listed], str]:
-    """Parse any page key by key; return its objects and the last key. `tail` is the object before them.
-    Raises FailedError for keys out of order or outside the prefix."""
+    """Parse any page key by key; return its objects and the last key. `tail` is the last object of the pages
+    before. Raises FailedError for keys out of order or outside the prefix."""
     prefix, quoted, until = bucket.prefix, encoded(page), page.until
     batch: list[Listed] = []
     before, place, pinned = last, _bytes(last), page.form is VERSIONS
@@ -221,7 +221,7 @@ def _batch(
             raise disorder(key, before, bucket.url)
         before = key
         if until is not None and place > until:
-            continue  # another stream lists this key; its order is checked, since the ranges rely on it
+            continue  # another stream lists this key; the order is still checked, since the ranges rely on it
         last = key
         name = key[len(prefix) :] if key.startswith(prefix) else within(key, prefix, bucket.url)
         if not name:

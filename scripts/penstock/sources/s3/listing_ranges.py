@@ -1,5 +1,5 @@
-"""Parses a page of a listing of objects or of versions, as S3 and compatible stores write it; and lists by
-several streams of pages at once, which are handed on in order.
+"""Parses a page of a listing of objects or of versions, as S3 and compatible stores write it. Also lists by
+several streams of pages at once, and yields their pages in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _USUAL = re.compile(
 )
 _FIELD = re.compile(r"<(Key|VersionId|IsLatest|LastModified|ETag|Size)>([^<]*)</")
 _CLASS = re.compile(r"<StorageClass>\s*(\w+)\s*</StorageClass>")
-# A restored copy has an expiry date, unlike a copy that is still being restored.
+# An archived object's restored copy has an expiry date; a copy that is still being restored has none.
 _RESTORED = re.compile(r"<RestoreExpiryDate>[^<]")
 _KEY = re.compile(r"<Key>([^<]*)<")
 _NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
@@ -46,13 +46,13 @@ _ENCODED = re.compile(r"<EncodingType>\s*url\s*</EncodingType>")
 
 
 class PageForm(NamedTuple):
-    """How the pages of a kind of listing are written, and the words for faulty ones."""
+    """How the pages of one kind of listing are written, and the words for faulty pages."""
 
     root: str
     element: str  # the name of the XML element for one object
     name: str
-    hint: str  # the hint for an answer of another kind
-    cut: str  # words for the parts that a truncated page lacks
+    hint: str  # the hint of the error for an answer that is no such page
+    cut: str  # the error's words for what a truncated page without `following` lacks
     cut_hint: str
 
 
@@ -69,11 +69,13 @@ VERSIONS = PageForm(
 
 
 class PageText(NamedTuple):
-    """One answer, as text by os.fsdecode."""
+    """One page of a listing, as text by os.fsdecode."""
 
     text: str
-    following: str  # the next page's token (of versions: its two markers with a NUL between); "" at the end
-    until: bytes | None = None  # the last key of this stream; another stream lists later keys
+    # the next page's token (for versions: two markers with a NUL between them); "" on the last page
+    following: str
+    # the last key that counts on this page, since another stream lists later keys; None: all keys count
+    until: bytes | None = None
     form: PageForm = OBJECTS
 
     @property
@@ -119,8 +121,9 @@ def _version_marker(text: str) -> str:
 
 
 def objects(text: str, where: str, form: PageForm = OBJECTS) -> Iterator[tuple[str, ...]]:
-    """Yield key (raw, see `key_of`), time, etag and size of each object in the page's order; of versions only
-    the newest, with its id. Raises FailedError for a malformed page or an object without key or size."""
+    """Yield key (raw, see `key_of`), time, etag and size of each object in the page's order. Of versions,
+    yield only each object's newest, with its id. Raises FailedError for a malformed page or an object without
+    key or size."""
     count = text.count(f"<{form.element}>")
     usual = _USUAL.findall(text) if form is OBJECTS else []
     if form is OBJECTS and len(usual) == count:
@@ -147,8 +150,8 @@ def _blocks(text: str, element: str) -> list[str]:
 
 
 def archived(page: PageText, archives: Container[str]) -> dict[str, str]:
-    """Return the objects of the page that are in one of these storage classes and not restored: each key, as
-    encoded in the page, with its class."""
+    """Return the page's objects that are in one of these storage classes and not restored, as {key as encoded
+    in the page: class}."""
     classes = {}
     for element in _blocks(page.text, page.form.element):
         stored, key = _CLASS.search(element), _KEY.search(element)
@@ -172,7 +175,7 @@ def key_of(raw: str, quoted: bool) -> str:
 
 
 def keys(page: PageText, each: int = 16) -> Iterator[bytes]:
-    """Sample a page's keys: the first of every `each` keys."""
+    """Sample a page's keys: yield the first of every `each` consecutive keys."""
     quoted = encoded(page)
     for match in islice(_KEY.finditer(page.text), 0, None, each):
         yield os.fsencode(key_of(match[1], quoted))
@@ -180,22 +183,23 @@ def keys(page: PageText, each: int = 16) -> Iterator[bytes]:
 
 # Lists by several streams of pages at once, and yields the pages in order.
 #
-# Each page names the next page, so a single stream waits a round trip for each page. While the reader waits,
-# the remaining keys are split. Another stream then begins after a guessed middle key (`start-after`), and the
-# stream before it ends at that key. If no keys follow the middle, the next guess is nearer. The ranges adjoin
-# without gaps, so each key is listed once. `Letters` halves the space of keys by reading them as numbers.
+# Each page names the next page, so a single stream waits a round trip for each page. While the reader (the
+# caller of the iterator) waits, the remaining keys are split. Another stream then begins after a guessed
+# middle key (`start-after`), and the split stream ends at that key. If no keys follow the middle, the next
+# guess is a smaller key. The ranges adjoin without gaps, so each key is listed once. `Letters` halves the
+# space of keys by reading them as numbers.
 #
 # At most `AHEAD` pages of each stream wait for the reader; at most `RATE` requests begin in a second. There
 # is only one stream if the listing has few pages, the reader is slow, the store ignores `start-after`, or the
 # keys' middle cannot be guessed (few ASCII characters).
 
-DIGITS = 10  # characters that are compared after the common prefix of two keys
+DIGITS = 10  # characters, after the common prefix of two keys, that are read as a number
 _DECIMALS = frozenset(b"0123456789")
 
 
 class Letters:
-    """The ASCII characters seen in keys. They are the digits of the number that a key is read as
-    (`_position`), so that ranges of keys can be halved."""
+    """The ASCII characters seen in keys. They serve as digits: `_position` reads a key as a number, so that
+    ranges of keys can be halved."""
 
     def __init__(self) -> None:
         self._characters: set[int] = set()
@@ -205,13 +209,13 @@ class Letters:
         new = {byte for byte in key if 32 < byte < 127} - self._characters
         if new:
             if new & _DECIMALS:
-                new |= _DECIMALS  # keys that count up use all ten
+                new |= _DECIMALS  # if one decimal digit was seen, the other nine will probably follow
             self._characters |= new
             self._sorted = sorted(self._characters)
 
     def between(self, low: bytes, high: bytes | None, prefix: bytes) -> bytes | None:
         """Return a key strictly between `low` and `high` (None: the end of `prefix`), near the middle, in
-        valid UTF-8, and as short as possible. None if no key is between them, or the guess failed."""
+        valid UTF-8, and as short as possible. Return None if no key lies between, or the guess failed."""
         common = _common_prefix(low, high, prefix)
         middle = (self._position(low, len(common)) + self._end(high, len(common))) // 2
         base = len(self._sorted) + 1
@@ -266,10 +270,10 @@ def _is_text(key: bytes | bytearray) -> bool:
 
 PAGE = 1000  # keys requested for a page
 STREAMS = 16  # streams at once, at most
-AHEAD = 4  # pages of each stream that may wait for the reader: some 20 MiB for all streams
-RATE = 1000.0  # requests in a second, at most: a fifth of S3's limit for one prefix
-SPLIT_AFTER = 0.015  # seconds that the reader waits before another stream is added
-GUESSES = 16  # failed guesses that are free; beyond them, failed guesses stay below a quarter of requests
+AHEAD = 4  # pages of each stream that may wait for the reader, at most: some 20 MiB for all streams
+RATE = 1000.0  # requests that begin in a second, at most: a fifth of S3's limit for one prefix
+SPLIT_AFTER = 0.015  # seconds for which the reader waits before another stream is added
+GUESSES = 16  # number of failed guesses that is always allowed; each further one needs four useful pages
 
 
 class _Range:
@@ -284,7 +288,7 @@ class _Range:
         self.first, self.last = after, after
         self.landed = 0
         self.busy = self.guessing = self.ended = False
-        self.dried = -1  # number of keys on the page that the store called its last; -1 before that
+        self.dried = -1  # number of keys on the page that the store marked as the last; -1 before that page
 
 
 class Ranges:
@@ -306,11 +310,11 @@ class Ranges:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._want, self._most, self._active = 1, STREAMS, 0
-        self._waiting = 0  # pages that the reader has not taken
+        self._waiting = 0  # number of pages that the reader has not taken
         self._useful = self._vain = 0
         self._splits = True
         self._slot = 0.0
-        self._empty = 0  # pages in a row that held no key
+        self._empty = 0  # number of consecutive pages without a key
 
     def __iter__(self) -> Iterator[PageText]:
         pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="listing")
@@ -331,14 +335,14 @@ class Ranges:
                 page = self._front_page(pool, front)
             if page is not None:
                 return page
-            # Some stores end a listing at the limit of a page without saying so. Also, a range that
-            # another range follows does not hold the last key of all.
+            # Some stores end a listing at the limit of a page without saying so. Also, the last page of a
+            # range is not the listing's last page while another range follows.
             if front.dried >= PAGE or (front.dried >= 0 and front.upper is not None):
                 pool.submit(self._confirm, fsdecode(front.last), front.dried).result()
         return None
 
     def _front_page(self, pool: ThreadPoolExecutor, front: _Range) -> PageText | None:
-        """Return the front range's next page; None if the range is finished, and now removed."""
+        """Return the next page of the front range. If the range is finished, remove it and return None."""
         patience = 0
         while True:
             if self._error is not None:
@@ -364,8 +368,9 @@ class Ranges:
             self._active += 1
 
     def _send_next(self, pool: ThreadPoolExecutor) -> bool:
-        """Send one request for the range that the reader needs first, from front to back: the range's next
-        page, or, while that page is under way, a guess that splits the range."""
+        """Send one request for the range that the reader needs first, from front to back. Request the range's
+        next page or, while that is under way, a guess that splits the range. Return False if there is no
+        request to send."""
         room = self._waiting + self._active < AHEAD * self._want
         guesses = self._splits and self._vain <= GUESSES + self._useful // 4
         for place, span in enumerate(self._ranges):

@@ -1,9 +1,9 @@
 """Finds keys, region and endpoint as AWS's own tools do: through botocore, in a process with a time limit.
 
 botocore may call programs or services that hang (a `credential_process`, a sign-on, a metadata service) or
-want a person (a one-time code). So the process reads no terminal, and after LIMIT seconds ends with all that
-it started. It prints the keys, or a sentence that quotes the failing program. The command is `python -m
-penstock.sources.s3.session_keys REQUEST`; REQUEST and output are JSON.
+want a person (a one-time code). So the process reads no terminal, and after LIMIT seconds it ends, with all
+programs that it started. It prints the keys, or a sentence that quotes the output of the failing program. The
+command is `python -m penstock.sources.s3.session_keys REQUEST`; REQUEST and output are JSON.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from penstock.sources.s3.sigv4 import Keys
 if TYPE_CHECKING:
     from types import FrameType
 
-# Seconds until keys must be found. This is less than preflight waits for a node, so the node can still name
-# the program that hangs.
+# Seconds until keys must be found. Preflight waits longer for a node's report, so the node can still name the
+# program that hangs.
 LIMIT = 30.0
 GRACE = 5.0  # seconds after LIMIT at which the process is killed, if it has not even reported its failure
-MOST = 1 << 30  # bytes of memory for the process, since a helper may print without end
-SHOWN = 300  # characters of a program's words in a message
+# bytes of memory for the process, at most, since a helper (a program that botocore starts) may print without
+# end
+MOST = 1 << 30
+SHOWN = 300  # characters of a program's output in a message, at most
 HINT = (
     "public bucket: `storage_options: {anon: true}`\n"
     "  a profile: `aws configure --profile NAME`, then `storage_options: {profile: NAME}`\n"
@@ -47,7 +49,7 @@ CODE_HINT = (
 NO_KEYS = "neither the environment nor the AWS configuration has keys"
 SIGN_ON = "its sign-on (SSO)"
 _SHAPED = re.compile(r"(?=[\w+/=]*[a-z])(?=[\w+/=]*[A-Z])[\w+/=]{32,}|\b[0-9a-f]{32,}")
-_helpers: list[subprocess.Popen[bytes]] = []  # the programs that botocore started
+_helpers: list[subprocess.Popen[bytes]] = []  # the processes of programs that botocore started
 
 
 def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys, dict[str, str]]:
@@ -55,8 +57,8 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys
     tools.
 
     The settings are `region`, `endpoint` and `ca_bundle` ("" if not set), the `profile`, and the `method`
-    that found the keys. Raises PreflightError with the profile, the failing program and its words. `url` is
-    the source's.
+    that found the keys. Raises PreflightError with the profile, the failing program and the program's output.
+    `url` is the source's.
     """
     request = {"profile": profile, "instance_metadata": instance_metadata, "seconds": LIMIT}
     said = command.run(
@@ -78,14 +80,14 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys
 
 
 def cleaned(text: str) -> str:
-    """Shorten a program's words to one line of at most SHOWN characters, without possible secrets."""
+    """Shorten a program's output to one line of at most SHOWN characters, without possible secrets."""
     line = "; ".join(filter(None, (line.strip() for line in text.splitlines())))
     return printable(_SHAPED.sub("...", masked_words(line))[:SHOWN])
 
 
 def _kept(words: str) -> str:
-    """Save all of a helper's words in a file that only this account can read. Return the end of a message,
-    which names the file; "" if that fails."""
+    """Save a helper's whole output in a file that only this account can read. Return words that name the
+    file, for the end of a message; "" if the file cannot be written."""
     with contextlib.suppress(OSError, RuntimeError):
         state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser())
         log = state / "penstock" / "credential_process.log"
@@ -159,7 +161,7 @@ def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
     answer["ca_bundle"] = session.get_config_variable("ca_bundle") or ""
     resolver = session.get_component("credential_provider")
     for provider in resolver.providers:
-        if hasattr(provider, "_popen"):  # of a credential_process
+        if hasattr(provider, "_popen"):  # the provider of a credential_process
             provider._popen = _started  # noqa: SLF001  else botocore keeps the exit status to itself
     if not request["instance_metadata"]:
         resolver.remove("iam-role")
@@ -168,7 +170,7 @@ def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
     if frozen is None or not frozen.access_key:
         answer["why"] = NO_KEYS
         return
-    # Only this private attribute of botocore has the end of temporary keys.
+    # Only this private attribute of botocore states when temporary keys expire.
     ends = getattr(held, "_expiry_time", None)
     answer |= {
         "access": frozen.access_key,

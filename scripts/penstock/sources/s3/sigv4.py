@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()  # the digest that a request without a body states
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()  # the digest of the body that a request without a body states
 _sha256 = hashlib.sha256
 
 
@@ -23,7 +23,8 @@ class Keys:
     access: str
     secret: str = field(repr=False)
     session: str = field(default="", repr=False)
-    expires: float | None = None  # end of temporary keys, in seconds since the epoch; None: never, or unknown
+    # when temporary keys expire, in seconds since the epoch; None if never, or unknown
+    expires: float | None = None
 
 
 def _padded(key: bytes, with_: int) -> hashlib._Hash:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.core.model import Entry, Listed, SourceChecksum
 
-MOST_PARTS = 10_000  # S3's limit of parts in an upload
+MOST_PARTS = 10_000  # parts in an upload, at most, by S3's rules
 _ENABLED = re.compile(rb"<Status>\s*Enabled\s*</Status>")
 
 
 class S3Reader(ObjectReader[S3Client]):
-    """The shared reader, with a second connection for queries of the parts' sizes."""
+    """`ObjectReader` with a second connection, for queries of the parts' sizes."""
 
     _side: S3Client | None = None
 
@@ -50,7 +50,7 @@ class S3Reader(ObjectReader[S3Client]):
         try:
             return part_bytes(self._side, entry, parts)
         except ExpiredCredentialsError:
-            raise  # the retry with renewed credentials gets the size
+            raise  # the retry, with renewed credentials, will get the size
         except PenstockError:
             return 0  # the size only serves to prove the copy; without it the copy stays unproven
 
@@ -61,7 +61,7 @@ class S3Reader(ObjectReader[S3Client]):
 
 
 def part_bytes(client: S3Client, entry: Entry, parts: int) -> int:
-    """Return the size of a multipart object's parts; 0 if the sizes differ, or are unknown.
+    """Return the size of all parts of a multipart object, except the last; 0 if they differ, or are unknown.
 
     Queries the first and last part only. If a checksum computed with this size does not match, the caller
     queries all parts by `part_sizes`.
@@ -92,7 +92,7 @@ def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = F
     query = f"partNumber={number}&{query}".rstrip("&")
     connection = client.request("HEAD", path, query, lines)
     length, status, headers = connection.length, connection.status, connection.headers
-    if status in (400, 401, 403):  # expired keys, or no such part
+    if status in (400, 401, 403):  # the keys expired, or the object has no such part
         error = client.failure(entry.key)
         if isinstance(error, ExpiredCredentialsError) or (patient and status == 403):
             raise error
@@ -151,8 +151,8 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
         return Objects(next(listed(self.bucket, iter([page]), ordered=False), ()), page.following)
 
     def check(self) -> bool | None:
-        """Request a page with one key, signed as later requests are. With `changed: pinned`, require a
-        versioned bucket, unless these credentials may not query that."""
+        """Request a page with one key, signed in the same way as later requests. With `changed: pinned`,
+        require a versioned bucket, unless these credentials may not query the versioning."""
         has_objects = super().check()
         if self._versions and self.versioned() is False:
             raise PreflightError(

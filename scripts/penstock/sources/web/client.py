@@ -1,9 +1,10 @@
-"""The web's dialect of `objects.client`: whole URLs over a few kept connections, and redirects. It refuses
-answers other than a file's own bytes (a login's HTML page, an encoded file).
+"""The web's dialect of `objects.client`: requests whole URLs over a few kept connections, and follows
+redirects. Refuses answers other than a file's own bytes (a login page, an encoded file).
 
-A redirect is followed within a server, and to the hosts in `redirects` of `storage_options`; never from https
-to http. No request contains a secret, but fetched data is published. If all redirects were followed, a server
-could make this machine fetch from its own private network, such as a cloud's metadata service.
+A redirect is followed within a server, and to the hosts that the option `redirects` of `storage_options`
+lists, but never from https to http. No request contains a secret, but fetched data is published. If all
+redirects were followed, a server could make this machine fetch from its own private network, such as a
+cloud's metadata service.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _BEGIN = re.compile(
     rb"<(?:!--|(?:!doctype\s+html|html|head|body|title|meta|script|style|link|noscript|form|div)\b)",
     re.IGNORECASE | re.DOTALL,
 )
-BLOCK = 1 << 20  # bytes that are read at a time
-# for each Content-Encoding, without `x-`, the suffixes of files that are stored in it
+BLOCK = 1 << 20  # bytes that are read at once
+# {Content-Encoding, without `x-`: suffixes of files that are stored in this encoding}
 _STORED = {
     "gzip": (".gz", ".tgz", ".taz", ".svgz", ".bgz"),
     "compress": (".z", ".taz"),
@@ -67,7 +68,7 @@ def encoding_of(headers: Mapping[bytes, bytes]) -> str:
 
 
 def stored_in(key: str, encoding: str) -> bool:
-    """Return whether a file of this name is expected to be stored in this encoding.
+    """Return whether, judging by its name, a file is stored in this encoding.
 
     Apache states the encoding of such files (`AddEncoding x-gzip .gz .tgz`), and sends them as stored. If the
     name has another suffix, the server encodes the file, or has only its encoded form.
@@ -84,7 +85,7 @@ def decoded(body: Connection, encoding: str) -> Iterator[bytes]:
     block = memoryview(bytearray(BLOCK))
     while count := body.readinto(block):
         while count < BLOCK and (more := body.readinto(block[count:])):
-            count += more  # chunks may be of a byte, and the parser would restart for each chunk
+            count += more  # chunks may have a single byte, and the parser would restart for each chunk
         data = bytes(block[:count])
         while data and unpack is not None:
             try:
@@ -112,7 +113,7 @@ NO_HEAD = (400, 403, 404, 405, 406, 410, 501)  # statuses by which servers refus
 
 
 def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
-    """Return the version's token: the etag, else date and size, else ""."""
+    """Return the version's token: the etag; without an etag, date and size; without a date, ""."""
     etag = headers.get(b"etag", b"").decode("latin-1")
     if etag:
         return etag if etag.startswith("W/") else etag.strip('"')
@@ -121,8 +122,8 @@ def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
 
 
 def weakened(token: str) -> str:
-    """Make the strong etag of a file without a stated size weak. Then no ranges are requested, which a server
-    could not serve."""
+    """Make the strong etag of a file without a stated size weak. Then no ranges are requested, since a server
+    could not serve them."""
     return token if not token or " " in token or token.startswith("W/") else f'W/"{token}"'
 
 
@@ -163,8 +164,8 @@ def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool
 
 
 def place_of(url: str, root: str) -> str:
-    """Return the place, for `Listed.version`, of a file that is not at its own URL below the source's. On the
-    source's server, the place is the path alone."""
+    """Return the place, for `Listed.version`, of a file whose URL `url` is not the one below the source's URL
+    `root`. On the source's server, the place is the path alone."""
     components, source = urlsplit(url), urlsplit(root)
     if same_server(components, source):
         return components._replace(scheme="", netloc="", query="", fragment="").geturl()
@@ -172,7 +173,7 @@ def place_of(url: str, root: str) -> str:
 
 
 def is_place(version: str) -> bool:
-    """Return whether this is a result of `place_of`, not another store's version."""
+    """Return whether a version is a result of `place_of`, and not another store's version."""
     return version.startswith(("/", "http://", "https://"))
 
 
@@ -205,8 +206,8 @@ class WebClient(ObjectClient):
     def __init__(
         self, url_of: Callable[[str], str], options: Mapping[str, object], reach: Reach, *, listing: bool
     ) -> None:
-        """`url_of` returns the URL of a key; for a folder's key ("" or ending in a slash), that of its page.
-        With `listing`, the objects to request are not listed yet."""
+        """`url_of` returns the URL of a key. For a folder's key ("" or ending in a slash), it returns the URL
+        of the folder's page. `listing` means that the objects to request are not listed yet."""
         super().__init__(without_user(url_of("")))
         self._url_of, self._reach = url_of, reach
         self._lists = listing
@@ -216,8 +217,8 @@ class WebClient(ObjectClient):
         self._asked = ""
         self.landed = ""  # the last answer's URL, after all redirects
         self._weak = False  # whether the object of the last `get` has a weak token
-        # Whether the last answer redirects to the requested path with a slash. This means a folder, and is
-        # not followed.
+        # Whether the last answer redirects to the requested path with a slash appended. This means a folder;
+        # the redirect is not followed.
         self.folder = False
 
     def get(self, entry: Entry) -> Request:
@@ -227,8 +228,8 @@ class WebClient(ObjectClient):
         return self._url(entry), "", f'If-Match: "{token}"\r\n' if strong else ""
 
     def _url(self, entry: Entry) -> str:
-        """Return the URL of the listed file. Raises ObjectError for a place to which no redirect of the
-        source may lead."""
+        """Return the URL of the listed file. Raises ObjectError for a listed place to which the source may
+        not redirect."""
         if not is_place(entry.version):
             return self._url_of(entry.key)
         root = self._url_of("")
@@ -264,7 +265,7 @@ class WebClient(ObjectClient):
 
     @property
     def led_to(self) -> str:
-        """The URL to which redirects of the last request led, if its path differs; else ""."""
+        """The URL to which redirects of the last request led, if the path changed; if not, ""."""
         if self.landed == self._asked or _path(self.landed) == _path(self._asked):
             return ""
         return self.landed
@@ -288,8 +289,8 @@ class WebClient(ObjectClient):
         )
 
     def encoded(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
-        """Return the error of an answer whose Content-Encoding does not fit its file's name. If it fits, and
-        length and version are the listed ones, the file comes as stored: no request accepts an encoding."""
+        """Return the error of an answer whose Content-Encoding does not fit its file's name. If it fits, as
+        do length and version, the file comes as stored, since no request accepts an encoding."""
         encoding = encoding_of(headers)
         if not encoding or stored_in(key, encoding):
             return None
@@ -321,8 +322,8 @@ class WebClient(ObjectClient):
         return connection
 
     def moved(self, path: str) -> str | None:
-        """Return the URL of a redirect; None without a redirect, or if it means a folder. Raises ObjectError
-        for a redirect that is not followed."""
+        """Return the URL of a redirect; None without a redirect, or if the redirect means a folder. Raises
+        ObjectError for a redirect that is not followed."""
         connection = self.connection
         location = connection.headers.get(b"location", b"").decode("latin-1")
         if connection.status not in (301, 302, 303, 307, 308) or not location:
@@ -367,7 +368,7 @@ class WebClient(ObjectClient):
         )
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
-        del body  # a page for people
+        del body  # the body is a page for people
         where, why = self.where(key), f"status {status}"
         if status == 401:
             return ObjectError(

@@ -1,5 +1,5 @@
-"""Parses a web server's folder page into the names that it links to, and its links without a clear name.
-Judges whether it is a known server's complete listing."""
+"""Parses a web server's folder page into the names that it links to, and the links without a clear name.
+Judges whether the page is a known server's complete listing."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ QUERY = "with a query"
 ELSEWHERE = "out of the folder"
 DEEP = "into a folder that the page does not link to"
 ITSELF = "to the folder's own page with a query"
-# fields of queries by which Apache, nginx and Caddy show the same files in another order or form
+# names of query fields with which Apache, nginx and Caddy show the same files in another order or form
 _SORTED = frozenset({"C", "O", "F", "V", "P", "sort", "order", "layout"})
 KNOWN = "Apache, nginx, lighttpd, Caddy, Python's http.server and Go's net/http"
-# beginnings of titles and headings, by Apache, nginx and lighttpd, and by Python's http.server
+# beginnings of titles and headings that Apache, nginx, lighttpd and Python's http.server write
 _INDEX = ("Index of ", "Directory listing for ")
 _ENTRIES = ("file", "director")  # beginnings of the nouns in Caddy's summary
-_CADDY_READS = 10_000  # entries of a folder that Caddy reads at most, including those that it hides
-_CADDY_HIDES = 100  # assumed number of hidden entries, at most
+# number of a folder's entries that Caddy reads, at most, including entries that it hides
+_CADDY_READS = 10_000
+_CADDY_HIDES = 100  # number of entries that Caddy hides, at most; an assumption
 LONGEST = 4 << 20  # characters of one tag, comment or script, at most
 _SHOWN = frozenset({"title", "h1", "h2"})
 _BARE = frozenset({"pre", "ul", "ol", "dl", "table", "div"})
@@ -44,13 +45,14 @@ class PageHrefs(NamedTuple):
     """A page's hrefs, each counted once."""
 
     names: set[str]  # names directly below the folder; names of folders end in a slash
-    # Hrefs without a name, as they may be shown, with the reason: NAMELESS, QUERY, ELSEWHERE, DEEP or ITSELF.
+    # {href without a name, as it may be shown: reason}; reasons are NAMELESS, QUERY, ELSEWHERE, DEEP and
+    # ITSELF
     left_out: Mapping[str, str]
 
 
 class FolderPage(HTMLParser):
-    """Parses a folder's page as it arrives (`add`). Links are anchors and areas, not text in comments,
-    scripts or other attributes. Memory contains the links, and up to LONGEST characters."""
+    """Parses a folder's page piece by piece, as it arrives (`add`). Links are anchors and areas, not text in
+    comments, scripts or other attributes. Memory contains the links, and up to LONGEST characters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ class FolderPage(HTMLParser):
         self._texts: dict[str, str] = {}  # the first text of each element in _SHOWN, and of Caddy's summary
         self._inside = ""
         self._tags: set[str] = set()
-        self._last = ""  # the last end tag, if no element followed
+        self._last = ""  # the last end tag; "" if another element began after it
         self.ended = False  # whether the page's end tag follows its last link
 
     def add(self, data: bytes) -> None:
@@ -99,7 +101,7 @@ class FolderPage(HTMLParser):
         return self.ended or (not self._tags & {"html", "body"} and self._last in _BARE)
 
     def base_of(self, url: str) -> str:
-        """Return the URL that links are relative to: that of `<base href>` if present, else `url`."""
+        """Return the URL that links are relative to: that of `<base href>` or, without one, `url`."""
         try:
             base = urljoin(url, self._base or "")
             return base if urlsplit(base).scheme in _OWN_PORTS else url
@@ -138,7 +140,7 @@ class FolderPage(HTMLParser):
 
 
 def hrefs(links: Iterable[str], folder_url: str, base: str = "") -> PageHrefs:
-    """Sort the page's links into names and others. They are resolved against `base`, or else `folder_url`.
+    """Sort the page's links into names and others. Links are relative to `base` or, without it, `folder_url`.
 
     Hosts are compared without case, ports as numbers, paths by their decoded bytes without `.` and `..`; a
     fragment (`#...`) is ignored.
@@ -217,13 +219,13 @@ def segments(path: str) -> tuple[bytes, ...]:
 
 
 def plain(text: str) -> str:
-    """Quote the characters that a URL cannot have, as UTF-8. Characters quoted already stay as they are."""
+    """Quote, as UTF-8, the characters that a URL cannot contain. Quoted characters stay as they are."""
     return quote(text.encode("utf-8", "surrogateescape"), safe="/%:@!$&'()*+,;=-._~?[]")
 
 
 def same_server(first: SplitResult, second: SplitResult) -> bool:
-    """Return whether hosts and ports are equal. https and http at their own ports count as equal, since
-    servers behind a proxy link by http. Raises ValueError."""
+    """Return whether hosts and ports are equal. Ports 443 (https) and 80 (http) count as equal, since servers
+    behind a proxy link by http. Raises ValueError."""
     if _host(first) != _host(second):
         return False
     ports = [components.port or _OWN_PORTS.get(components.scheme) for components in (first, second)]

@@ -1,7 +1,7 @@
-"""Lists a web server's folder pages: the linked files, with size and version of each.
+"""Lists the files that a web server's folder pages link to, with each file's size and version.
 
-Pages round or omit sizes and times, so both come from HEAD requests. Many requests run at a time; the files
-are yielded in the order of their keys.
+Pages round or omit sizes and times, so sizes and times come from HEAD requests. Many requests run at a time;
+the files are yielded in the order of their keys.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOOKS = 16  # HEAD requests at a time: some 800 a second with a latency of 20 ms
-CALM = 100  # answers without a transient error, after which one more request may run at a time
-BATCH = 512  # files of one batch, at most
+LOOKS = 16  # concurrent HEAD requests, at most: some 800 a second with a latency of 20 ms
+# number of answers without a transient error after which the limit of concurrent requests rises by one
+CALM = 100
+BATCH = 512  # files in one batch, at most
 PAGE_LIMIT = 1 << 30  # bytes of a folder's page: some ten million files
-DEEPEST = 64  # nested folders, at most, since a folder may link back into itself
-# Omitted links that are remembered, to count each only once. Further links are counted on each page.
+DEEPEST = 64  # depth of nested folders, at most, since a folder may link back to itself
+# Number of omitted links that are remembered, so that each counts once. Further links count on each page.
 REMEMBERED = 10_000
 _BYTES = ("utf-8", "surrogateescape")
-SHOWN = 80  # characters of a link that are shown
+SHOWN = 80  # characters of a link that a message shows, at most
 WAYS_OUT = (
     "have such a listing switched on there, or give a list of the keys (`list_from`); `listing: links` in "
     "storage_options takes what a page links to for all of its folder; `exclude` leaves a folder out"
@@ -105,7 +106,7 @@ class RequestLimit:
 
 
 class WebListing:
-    """One listing, with its threads, which have their own connections. `url_of` returns a key's URL."""
+    """One listing and its threads, each with its own connections. `url_of` returns a key's URL."""
 
     def __init__(
         self,
@@ -116,14 +117,15 @@ class WebListing:
     ) -> None:
         """For `options` see `config.option_keys.WebOptions`, for `keep` see `port.Keep`."""
         self._url_of, self._keep = url_of, keep
-        # whether files without a stated size are read to learn it; if not, they are refused
+        # whether files without a stated size are read to learn the size; if False, they are refused
         self._unsized = options.get("unsized") is True
         self._by_links = options.get("listing") == "links"
         self._requests = Requests(client, lambda: None, lambda _error, _last: None)
         self._left_out: dict[str, tuple[int, str]] = {}
         self._counts = Counter[str]()
         self._remembered: set[tuple[str, str]] = set()
-        # for folders being listed, by key: the URL that links are relative to, if it is not the folder's own
+        # {key of a folder being listed: the URL to which its links are relative}, if that is not the folder's
+        # URL
         self._moved: dict[str, str] = {}
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
         self._limit = RequestLimit(LOOKS)
@@ -142,7 +144,7 @@ class WebListing:
 
     def folder(self, prefix: str = "", depth: int = 0) -> Iterator[Sequence[Listed]]:
         """List all files below a folder in batches, in byte order. Transient errors are retried a few times,
-        with growing pauses; any other refusal ends the listing."""
+        with growing pauses; any other error ends the listing."""
         if depth > DEEPEST:
             raise PreflightError(
                 "the server's folders never end",
@@ -215,7 +217,7 @@ class WebListing:
                 self._lies_at(prefix, url)
 
     def file(self, key: str) -> Listed:
-        """List one file. Raises SourceChangedError if the server has no such file, or a folder."""
+        """List one file. Raises SourceChangedError if the server does not find it, or finds a folder."""
         listed = self.look(key)
         if listed is None:
             raise SourceChangedError(
@@ -236,7 +238,7 @@ class WebListing:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """The numbers of links and folders that were left out, by reason; for links also an example."""
+        """{reason: number of left-out links or folders}. Reasons for links include an example."""
         hrefs = {
             f"{PAGE_HREFS} {why}, such as {example}": count
             for why, (count, example) in self._left_out.items()
@@ -245,7 +247,7 @@ class WebListing:
 
     def _names(self, prefix: str) -> set[str]:
         """Return the names that a folder's page links to. Raises PreflightError for a page that is no known
-        complete listing; with `listing: links`, only for a page without links into the folder."""
+        complete listing or, with `listing: links`, only for a page without links into the folder."""
         url = self._url(prefix)
         page, led_to, folder = self._patiently(self._page, prefix)
         base = page.base_of(folder)
@@ -306,7 +308,7 @@ class WebListing:
         return self._requests.do(attempt)
 
     def _page(self, client: WebClient, prefix: str) -> tuple[FolderPage, str, str]:
-        """Fetch a folder's page; return it, `WebClient.led_to`, and its URL after all redirects."""
+        """Fetch a folder's page; return the page, `WebClient.led_to`, and the URL after all redirects."""
         url = self._url(prefix)
         connection = client.request("GET", url)
         if connection.status != 200:
@@ -336,8 +338,8 @@ class WebListing:
         """Query one file's size and version by HEAD. If HEAD is refused, or states no size or 0, request the
         first byte.
 
-        Return None if the server says that it is a folder. Raises ObjectError for a page in place of a file,
-        and for an encoded file.
+        Return None if the server says that it is a folder. Raises ObjectError for an HTML page in place of a
+        file, and for an encoded file.
         """
         url, own = self._url(key), self._url_of(key)
         if url != own and self._leads(client, own, url):
@@ -364,8 +366,8 @@ class WebListing:
         return Listed(key, size, token_of(headers, size), modified(headers), version)
 
     def _read(self, client: WebClient, key: str, url: str) -> Listed:
-        """Read a file without a stated size. Its token and checksum are of the received bytes, and the copy
-        is compared with them. Raises TransientError for a body that ends within its chunks."""
+        """Read a file without a stated size. Token and checksum are computed from the received bytes, and the
+        copy is compared with them. Raises TransientError for a body that ends before its last chunk."""
         if not self._unsized:
             raise PreflightError(
                 "the server does not state the file's size",
@@ -401,7 +403,7 @@ class WebListing:
         return Listed(key, size, token, modified(headers), checksum=str(checksum))
 
     def _leads(self, client: WebClient, own: str, url: str) -> bool:
-        """Return whether a file's own URL redirects to this URL, so that no place has to be recorded."""
+        """Return whether a file's own URL redirects to `url`, so that no place has to be recorded."""
         try:
             connection = client.request("HEAD", own)
         except ObjectError:
@@ -410,18 +412,18 @@ class WebListing:
         return connection.status == 200 and same_place(client.landed, url)
 
     def _size(self, client: WebClient, url: str) -> int:
-        """Query a file's size by requesting its first byte; below 0 if it is not stated.
+        """Query a file's size by requesting its first byte; negative if the size is not stated.
 
         | answer | size |
         |---|---|
         | 206, `Content-Range: bytes 0-0/N` | N |
         | 200: the server knows no ranges | its Content-Length |
-        | 416 (an empty file has no first byte), 206 without N | from a GET of all, else N of `bytes */N` |
+        | 416 (an empty file has no first byte), 206 without N | as a GET of all states, or N of `bytes */N` |
         """
         connection = client.request("GET", url, "", "Range: bytes=0-0\r\n")
         total = decimal(connection.headers.get(b"content-range", b"").rpartition(b"/")[2])
         if connection.status == 206 and connection.length == 1:
-            connection.read_all(1)  # keeps the connection
+            connection.read_all(1)  # reads the body, so that the connection can be kept
         else:
             connection.abandon()
         if connection.status == 206 and total is not None:

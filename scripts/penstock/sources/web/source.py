@@ -39,7 +39,8 @@ class WebSource(Source):
         self._options, self._reach = dict(config.storage_options), config.reach
         path = split(config.url).path or "/"
         name = path.rpartition("/")[2]
-        self._name = unquote_to_bytes(name).decode("utf-8", "surrogateescape")  # the file's; "" for a folder
+        # the file's name; "" for a folder
+        self._name = unquote_to_bytes(name).decode("utf-8", "surrogateescape")
         folder = path if path.endswith("/") else f"{path}/"
         # the folder's URL, if the source is a folder
         self._folder = urlsplit(config.url)._replace(path=folder, query="", fragment="").geturl()
@@ -60,7 +61,7 @@ class WebSource(Source):
         return self._folder + quoted(key)
 
     def _in_folder(self, key: str) -> str:
-        """Return a key's URL if the source is a folder."""
+        """Return a key's URL, for a source that is a folder."""
         return self._folder + quoted(key) if key or self._name else self._base
 
     def check(self) -> bool | None:
@@ -110,7 +111,8 @@ class WebSource(Source):
             except SourceChangedError:
                 if single or not listing.names(key):
                     return None
-                return listing.file(key)  # through the pages, since any page may place its files elsewhere
+                # found through the folders' pages, since any page may redirect to files elsewhere
+                return listing.file(key)
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Listed | None]]:
@@ -130,7 +132,7 @@ class WebSource(Source):
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         """Return the checksums in the answer to a HEAD; () if the server refuses HEAD, or answers it
-        otherwise than the GETs of the copy."""
+        otherwise than the copy's GETs."""
         with closing(self.reader()) as reader, suppress(ObjectError, SourceChangedError):
             return reader.checksum(entry)
         return ()
