@@ -18,7 +18,14 @@ from tests.support.whole_way import go, staging
 from penstock.cluster.port import BAD_NODE
 from penstock.config.settings import BandwidthConfig, EngineConfig, PlanConfig
 from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
-from penstock.core.errors import FailedError, InterruptedRunError, LockedError, TransientError
+from penstock.core.errors import (
+    FailedError,
+    InterruptedRunError,
+    LockedError,
+    NoSpaceError,
+    PenstockError,
+    TransientError,
+)
 from penstock.dataset import (
     documents,
     receipts,
@@ -354,11 +361,16 @@ def test_an_array_that_is_not_noted_is_refused(folder: RunLayout) -> None:
 
 
 class Failing(Stop):
-    """Each shard of which `fails` is so fails amid its work, by what may pass; `tries` by shard."""
+    """Each shard of which `fails` is so fails amid its work: by what may pass, or an error of this kind."""
 
-    def __init__(self, folder: RunLayout, fails: Callable[[int, int], bool]) -> None:
+    def __init__(
+        self,
+        folder: RunLayout,
+        fails: Callable[[int, int], bool],
+        kind: type[PenstockError] = TransientError,
+    ) -> None:
         super().__init__()
-        self._folder, self._fails = folder, fails
+        self._folder, self._fails, self._kind = folder, fails, kind
 
     def signalled(self) -> None:
         for index, generation in claims(self._folder).items():
@@ -366,7 +378,7 @@ class Failing(Stop):
             ended = outcome is not None and outcome.generation == generation
             ended = ended or receipts.element(self._folder, "copy", index) is not None
             if not ended and self._fails(index, generation):
-                raise TransientError("the source does not answer", where=str(index))
+                raise self._kind("the source does not answer", where=str(index))
         super().signalled()
 
 
@@ -394,6 +406,12 @@ def test_what_cannot_help_is_not_tried_again(folder: RunLayout, tmp_path: Path) 
     failed = set(range(SHARDS)) - set(proven(folder))
     assert len(failed) == 1
     assert claims(folder) == dict.fromkeys(range(SHARDS), 1)
+
+
+def test_on_a_full_target_it_takes_no_further_shard(folder: RunLayout) -> None:
+    stop = Failing(folder, lambda index, _: index == 1, NoSpaceError)
+    assert work(folder, array(folder), stop=stop) == NoSpaceError.exit_code
+    assert claims(folder) == {0: 1, 1: 1}
 
 
 def test_on_a_bad_node_it_ends_and_the_shards_are_not_charged(folder: RunLayout) -> None:
