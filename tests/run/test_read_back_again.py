@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.abandoned import opened
+from tests.support.standing import begin
 from tests.support.whole_way import content, go, texts
 
 from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
+
+
+STANDING = True
 
 
 def claimed(run: RunLayout, generation: int) -> None:
@@ -71,7 +75,7 @@ def copied_again(context: Context) -> list[str]:
 def test_damage_that_was_named_before_is_not_taken_for_the_cause_of_an_error(
     context: Context, monkeypatch: pytest.MonkeyPatch, error: PenstockError
 ) -> None:
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     _, run = opened(context)
     claimed(run, 1)
     damaged(run, 1)
@@ -102,7 +106,7 @@ def test_an_error_that_is_no_damage_is_raised_beside_new_damage(
     context: Context, monkeypatch: pytest.MonkeyPatch, error: PenstockError
 ) -> None:
     """Workers may be at work still."""
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     _, run = opened(context)
     before = copies(run)
 
@@ -124,7 +128,7 @@ def test_new_damage_is_copied_and_read_again(
     context: Context, source: Path, monkeypatch: pytest.MonkeyPatch, claim_stood: bool
 ) -> None:
     """Also where the worker that names it claimed its shard before this controller began."""
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     _, run = opened(context)
     claimed(run, 1)
     damaged(run, 1)

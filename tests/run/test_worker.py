@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import until
 from tests.support.one_shard import outcome_of, write_receipt
-from tests.support.staging_runs import tree
+from tests.support.standing import begin
 from tests.support.whole_way import go, staging
 
 from penstock.cluster.port import BAD_NODE
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 FILES = {f"d{number % 3}/{number:02d}": bytes([number]) * (1000 + number) for number in range(24)}
 SHARDS = 6
+STANDING = True
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[Context]:
-    source = tree(tmp_path / "source", FILES)
+def context(tmp_path: Path, source: Path) -> Iterator[Context]:
     with staging(tmp_path, source, plan=PlanConfig(shard_files=len(FILES) // SHARDS)) as made:
         # Under a limit one shard is under way at a time.
         made.config = replace(made.config, engine=EngineConfig(workers=1, limit=1 << 40))
@@ -67,7 +67,7 @@ def context(tmp_path: Path) -> Iterator[Context]:
 @pytest.fixture
 def folder(context: Context) -> RunLayout:
     """The run of a plan of SHARDS shards."""
-    go(context, upto="plan")
+    begin(context, upto="plan")
     made = run_store.open_run(context.layout("data")).folder
     assert len(read_plan(made).shards) == SHARDS
     return made
