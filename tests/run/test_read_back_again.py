@@ -51,10 +51,12 @@ def damaged(run: RunLayout, generation: int) -> None:
     documents.write_outcome(run, "verify", 0, outcome)
 
 
-def copies(run: RunLayout) -> Mapping[str, int]:
-    """The receipts of copied shards, each with its inode: one that is written again is another file."""
+def copies(run: RunLayout) -> Mapping[str, tuple[int, int]]:
+    """The receipts of copied shards, each with its inode and time: one that is written again is another file,
+    which may get the inode of the one that was removed."""
     folder = run.receipt("copy", 0).parent
-    return {name: os.stat(folder / name).st_ino for name in os.listdir(folder)}
+    found = {name: os.stat(folder / name) for name in os.listdir(folder)}
+    return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}
 
 
 def copied_again(context: Context) -> list[str]:
@@ -149,7 +151,7 @@ def test_new_damage_is_copied_and_read_again(
 
     monkeypatch.setattr(read_back, "run_array", fails_first)
     assert verify_step.run(context, "data")["copied_again"] == [0]  # type: ignore[typeddict-item]
-    assert {name for name, inode in copies(run).items() if before[name] != inode} == {"00000.json"}
+    assert {name for name, one in copies(run).items() if before[name] != one} == {"00000.json"}
     assert len(copied_again(context)) == 1
     go(context, after="verify")
     assert content(context.layout("data").current / "data") == content(source)
