@@ -33,8 +33,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Where the wheels go.
 DIST ?= dist
-# Tests wait for clocks, kills and servers: two workers leave two cores idle for a third of the time.
-WORKERS ?= 3
+# Tests wait for clocks, kills, servers and disks, and two workers leave two cores idle for a third of the time.
+WORKERS ?= 4
 # Each run has its own base of temporary folders: pytest, when it starts, closes that of a user's other runs to
 # other accounts.
 PYTEST = base=$$(mktemp -d /tmp/pen-XXXX); chmod 755 $$base; trap 'chmod -R u+rwX $$base; rm -rf $$base' EXIT; \

@@ -185,6 +185,25 @@ def test_since_when_stays_from_step_to_step_of_a_job(place: Path) -> None:
     assert "since 2026-01-02" not in reader_gets(place, "gate", NAME)[1]
 
 
+def test_a_step_that_ends_leaves_the_notice_of_another_run(place: Path) -> None:
+    def overtaken(context: Context) -> None:
+        layout = context.layout(NAME)
+        own = staging_notice.Notice(layout, layout.under_way, "copy")
+        own.begin()
+        resources.enter_job(JOB._replace(job="4712"))
+        other = staging_notice.Notice(layout, layout.under_way, "copy")
+        other.begin()
+        own.end()
+        standing = staging_notice.find(layout)
+        assert standing is not None
+        assert standing.notice.job == "4712"
+        other.end()
+        assert staging_notice.find(layout) is None
+
+    owner_does(place, lists)
+    owner_does(place, overtaken)
+
+
 def test_the_file_is_for_readers_and_goes_with_the_release(place: Path) -> None:
     owner_does(place, lists)
     assert stat.S_IMODE(notice(place).stat().st_mode) == 0o644

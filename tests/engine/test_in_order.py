@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import xxhash
+from tests.contracts.storage_contract import make_writer
 from tests.engine.test_kill import gone, start, until
 from tests.engine.test_sparse import copier, entry_of, make, room
 from tests.support.engine_runs import read_tree, rewrite, shard_run
@@ -341,6 +342,30 @@ def test_a_stream_is_one_mark_ahead_of_the_journal(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         stream.record("", 4)
     stream.close()
+
+
+def test_a_mark_is_told_once_the_bytes_up_to_it_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "source/f", 4 * MIB, {0: os.urandom(4 * MIB)})
+    (tmp_path / "data").mkdir()
+    entry, writer = entry_of(tmp_path / "source", "f"), make_writer(tmp_path / "data", durability="fsync")
+    stream = copier(tmp_path / "source", tmp_path / "data", writer)
+    fsync, durable, marked = os.fsync, 0, []
+
+    def synced(fd: int) -> None:
+        nonlocal durable
+        fsync(fd)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            durable = stream.counters[0]
+
+    monkeypatch.setattr(os, "fsync", synced)
+    stream.recorded = threading.Semaphore(99)
+    stream.tell = lambda _, value: marked.extend((one.part_bytes, durable) for one in parts_of(value[1]))
+    stream.do(0, in_order(entry, TEMPORARY, MIB, None))
+    stream.close()
+    assert sorted({at for at, _ in marked}) == [MIB, 2 * MIB, 3 * MIB, 4 * MIB]
+    assert all(at <= up_to for at, up_to in marked), marked
 
 
 class Breaking:

@@ -31,6 +31,8 @@ from penstock.sources.posix.source import PosixSource
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.target.staging_writer import StagingWriter
+
 MIB = 1 << 20
 
 
@@ -60,11 +62,11 @@ def room(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
-def copier(source: Path, data: Path) -> Copier:
+def copier(source: Path, data: Path, writer: StagingWriter | None = None) -> Copier:
     dataset = DatasetConfig("set", (SourceConfig(str(source)),))
     return Copier(
         sources=Sources(dataset, [None]),
-        writer=make_writer(data),
+        writer=writer or make_writer(data),
         base=None,
         slot=0,
         counters=[0],

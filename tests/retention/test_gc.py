@@ -286,6 +286,21 @@ def test_pins_that_stand_no_more_are_removed(releases: Releases) -> None:
     assert (row["last_pin"]["by"], row["last_pin"]["age"] < 300) == (user_name(os.geteuid()), True)
 
 
+def test_the_last_pin_is_the_latest_of_those_that_gc_noted_and_those_that_stand(releases: Releases) -> None:
+    releases.begin_with("A")
+    layout, release, now = releases.layout, releases.names["A"], time.time()
+    for job, age in (("17", 300), ("18", 100), ("19", 200)):
+        resources.enter_job(JobEnvironment(job=job, proven=True, cluster="elsewhere"))
+        pin = pins.pinned(layout, lambda: gate.passed(layout))[1]
+        os.utime(layout.pins / pin.name, (now - age, now - age))
+        pins.note_last(layout)
+        latest = now - (300 if job == "17" else 100)
+        assert pins.last(layout)[release].at == pytest.approx(latest, abs=1)
+    for name in os.listdir(layout.pins):
+        (layout.pins / name).unlink()
+    assert pins.last(layout)[release].at == pytest.approx(now - 100, abs=1)
+
+
 def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(releases: Releases) -> None:
     """The removal waits after its mark; a reader that looked before it has its pin there by then."""
     releases.begin_with("AB")

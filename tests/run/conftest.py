@@ -1,4 +1,8 @@
-"""What most tests here begin with: a dataset `data` from a small folder, staged step by step."""
+"""What most tests here begin with: a dataset `data` from a small folder, staged step by step.
+
+A module with `STANDING = True` has its tests one after another at one place, where `standing.begin` gives
+them what was staged there once.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.staging_runs import tree
+from tests.support.standing import PLACES, Standing
 from tests.support.whole_way import FILES, SMALL, staging
 
 if TYPE_CHECKING:
@@ -15,10 +20,30 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
+@pytest.fixture(scope="session")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Standing:
+    made = Standing(tmp_path_factory.mktemp("standing"))
+    PLACES[made.place] = made
+    return made
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The test's own folder, or, with a source, the place of all tests, whose remains go to that folder."""
+    if "source" not in request.fixturenames or not getattr(request.module, "STANDING", False):
+        yield tmp_path
+        return
+    place = request.getfixturevalue("standing")
+    yield place.place
+    place.leave(tmp_path)
+
+
 @pytest.fixture
 def source(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A folder of the test module's own FILES, or of the usual ones."""
-    return tree(tmp_path / "source", getattr(request.module, "FILES", FILES))
+    files = getattr(request.module, "FILES", FILES)
+    place = PLACES.get(tmp_path)
+    return tree(tmp_path / "source", files) if place is None else place.source(files)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from tests.support.in_process import InProcess
 from tests.support.scripted_cluster import staged
 from tests.support.staging_runs import tree
+from tests.support.standing import begin
 from tests.support.whole_way import content, go, texts
 
 from penstock.cluster.port import State, Status
@@ -36,10 +37,13 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
+STANDING = True
+
+
 def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source: Path) -> None:
     layout = context.layout("data")
     assert run_claims.highest(layout) is None
-    first = go(context, upto="plan")["run"]
+    first = begin(context, upto="plan")["run"]
     for number in (2, 3):
         assert go(context, upto="list")["run"] == first
         standing = run_claims.highest(layout)
@@ -86,7 +90,7 @@ def test_a_late_line_of_the_history_has_the_claim_of_its_own_run(
 ) -> None:
     """Overtaken between the last look and the line."""
     layout = context.layout("data")
-    go(context, upto="verify")
+    begin(context, upto="verify")
     look = context.assert_held
 
     def overtaken_after() -> None:
@@ -102,7 +106,7 @@ def test_a_late_line_of_the_history_has_the_claim_of_its_own_run(
 
 def test_what_may_not_be_claimed_is_not_marked_as_replaced(context: Context, source: Path) -> None:
     layout = context.layout("data")
-    go(context)
+    begin(context)
     tree(source, {"new": b"file"})
     go(context, upto="list")
     controller(layout, f"{os.getppid()}.{holders.start_time(os.getppid())}")
@@ -148,7 +152,7 @@ def test_a_living_controller_keeps_its_claim_from_other_runs(context: Context, s
 @pytest.mark.parametrize("name", ["run.json", "plan.json"])
 def test_s36_the_run_of_a_newer_penstock_is_not_taken_over(context: Context, source: Path, name: str) -> None:
     layout = context.layout("data")
-    first = go(context, upto="plan")["run"]
+    first = begin(context, upto="plan")["run"]
     path = layout.run(first).folder / name
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"format": 99, "penstock": "9.9.0"}))
     tree(source, {"new": b"file"})
@@ -222,7 +226,7 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
         datasets={"data": replace(context.config.datasets["data"], release="v1")},
     )
     layout = context.layout("data")
-    go(context, upto="plan")
+    begin(context, upto="plan")
     folder = run_store.open_run(layout).folder
     book = ArrayBook(folder.arrays)
     book.intend("penstock-data-x-copy-1", "copy", "slurm", [0, 1], "alpha", workers=2, call="before")
@@ -252,7 +256,7 @@ def overtake(layout: DatasetLayout) -> None:
 def test_every_step_of_a_run_that_was_overtaken_ends_with_7(context: Context, step: str) -> None:
     layout = context.layout("data")
     steps = ["list", "plan", "copy", "permissions", "verify", "publish"]
-    go(context, upto=steps[steps.index(step) - 1])
+    begin(context, upto=steps[steps.index(step) - 1])
     overtake(layout)
     context.run = os.listdir(layout.runs)[0]
     with pytest.raises(LockedError, match=f"overtaken by run {'f' * 16}") as caught:
@@ -286,7 +290,7 @@ def test_a_step_of_a_run_that_was_overtaken_does_not_begin_its_work(context: Con
 
 def test_a_run_whose_state_is_removed_by_whoever_overtook_it_says_so(context: Context) -> None:
     layout = context.layout("data")
-    context.run = go(context, upto="plan")["run"]
+    context.run = begin(context, upto="plan")["run"]
     overtake(layout)
     tree_removal.remove_tree(layout.run(context.run).folder)
     with pytest.raises(LockedError, match=f"overtaken by run {'f' * 16}"):
@@ -299,7 +303,7 @@ def test_overtaken_right_before_a_rename_readers_see_nothing_of_it(
 ) -> None:
     """Before the first one, which reveals the release, and before the second, which moves `current`."""
     layout = context.layout("data")
-    go(context, upto="verify")
+    begin(context, upto="verify")
     info = run_store.open_run(layout).info
     looks: list[int] = []
 
@@ -325,7 +329,7 @@ def test_overtaken_right_before_a_rename_readers_see_nothing_of_it(
 def test_frozen_between_the_look_and_the_rename_current_is_not_moved(context: Context, source: Path) -> None:
     """The new link is there, the look was passed: then another run claims, publishes, and this one wakes."""
     layout = context.layout("data")
-    first = go(context)["release"]
+    first = begin(context)["release"]
     tree(source, {"new": b"file"})
     second = go(context)["release"]
     run = run_store.open_run(layout).info.run
@@ -364,7 +368,7 @@ def test_what_slurm_cannot_have_forgotten_yet_is_not_lost(tmp_path: Path) -> Non
 
 
 def test_cancel_ends_nothing_on_another_cluster(context: Context) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     folder = run_store.open_run(context.layout("data")).folder
     book = ArrayBook(folder.arrays)
     book.intend("penstock-data-x-copy-1", "copy", "slurm", [0], "alpha", workers=1, call="before")

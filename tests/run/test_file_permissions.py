@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.standing import begin
 from tests.support.whole_way import FILES, content, go, texts
 from tests.target.conftest import need
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.run.reconciliation import Deviations
 
+STANDING = True
 ACL = PermissionsConfig(file_mode=0o440, acl=("group:4242:r-X",), modes=(ModeRule("deep/", file=0o400),))
 SCRIPT = """
 import sys
@@ -87,7 +89,7 @@ def test_no_file_is_looked_at_twice(tmp_path: Path, source: Path, acl: str) -> N
 def test_a_file_with_another_mode_is_set_and_its_shard_verified_again(
     context: Context, source: Path, upto: str
 ) -> None:
-    go(context, upto=upto)
+    begin(context, upto=upto)
     run = run_store.open_run(context.layout("data"))
     (run.data / "a/two").chmod(0o666)
     go(context, after=upto, upto="verify")
@@ -111,7 +113,7 @@ def test_a_giant_that_contradicts_its_source_is_copied_before_permissions_are_se
     context: Context, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One walk finds both: a copy that is not complete cannot be closed."""
-    go(context, upto="verify")
+    begin(context, upto="verify")
     run = run_store.open_run(context.layout("data"))
     (run.data / "b").chmod(0o666)
     walks: list[Deviations] = []
@@ -136,7 +138,7 @@ def test_a_giant_that_contradicts_its_source_is_copied_before_permissions_are_se
 
 
 def test_a_linked_file_with_another_mode_is_never_changed(context: Context, source: Path) -> None:
-    go(context)
+    begin(context)
     (source / "new").write_bytes(b"new")
     go(context, upto="verify")
     run = run_store.open_run(context.layout("data"))
@@ -150,7 +152,7 @@ def test_a_linked_file_with_another_mode_is_never_changed(context: Context, sour
 
 def test_another_acl_is_found_and_set(context: Context) -> None:
     with_permissions(context, ACL)
-    go(context, upto="verify")
+    begin(context, upto="verify")
     run = run_store.open_run(context.layout("data"))
     os.removexattr(run.data / "a/one", owners.ACCESS)
     (run.data / "a/one").chmod(0o440)

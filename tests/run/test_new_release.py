@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
+from tests.support.standing import begin
 from tests.support.whole_way import content, go
 
 from penstock.core.errors import FindingsError
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.dataset.context import Context
+
+
+STANDING = True
 
 
 def anew(context: Context, upto: str = "publish") -> dict[str, object]:
@@ -39,7 +43,7 @@ def test_a_damaged_release_is_replaced_by_a_new_one_and_stays_as_it_is(
     dataset = replace(config.datasets["data"], release=named)
     context.config = replace(config, datasets={"data": dataset})
     layout = context.layout("data")
-    first = str(go(context)["release"])
+    first = str(begin(context)["release"])
     release = layout.release(first)
     if damage == "a rotten file":
         flip(release / "data" / "z")
@@ -66,7 +70,7 @@ def test_a_damaged_release_is_replaced_by_a_new_one_and_stays_as_it_is(
 
 
 def test_the_same_command_goes_on_with_what_it_began(context: Context, source: Path) -> None:
-    first = go(context)["run"]
+    first = begin(context)["run"]
     begun = anew(context, upto="copy")["run"]
     assert begun != first
     assert anew(context)["run"] == begun
@@ -82,7 +86,7 @@ def test_the_same_command_goes_on_with_what_it_began(context: Context, source: P
 def test_a_staging_brings_nothing_of_a_release_that_is_not_trusted(context: Context, source: Path) -> None:
     """Another run had linked its files before somebody found that it is damaged."""
     layout = context.layout("data")
-    release = layout.release(str(go(context)["release"]))
+    release = layout.release(str(begin(context)["release"]))
     tree(source, {"new": b"file"})
     assert go(context, upto="copy")["linked"] > 0
     flip(release / "data" / "z")

@@ -11,6 +11,7 @@ import pytest
 from tests.support.forked import killed_at_line
 from tests.support.published import flip
 from tests.support.staging_runs import tree
+from tests.support.standing import begin
 from tests.support.whole_way import content, go
 
 from penstock.core.errors import FindingsError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 
+STANDING = True
 COVERED = {"journal", "records", "shards", "listing.parquet"}
 FILES = {f"d{n % 3}/{n:02}": bytes([n]) * (n * 700) for n in range(24)}
 
@@ -36,7 +38,7 @@ def run_of(context: Context) -> Run:
 
 
 def test_a_published_run_keeps_nothing_that_its_manifest_covers(context: Context) -> None:
-    go(context, upto="verify")
+    begin(context, upto="verify")
     folder = run_of(context).folder
     assert set(os.listdir(folder.folder)) >= COVERED
     go(context, after="verify")
@@ -47,7 +49,7 @@ def test_a_published_run_keeps_nothing_that_its_manifest_covers(context: Context
 
 
 def test_nothing_is_done_again_for_a_run_whose_state_was_pruned(context: Context, tmp_path: Path) -> None:
-    first = go(context)
+    first = begin(context)
     before = content(context.layout("data").folder / "releases")
     assert go(context) == first
     assert content(context.layout("data").folder / "releases") == before
@@ -58,7 +60,7 @@ def test_nothing_is_done_again_for_a_run_whose_state_was_pruned(context: Context
 
 
 def test_a_pruned_release_is_audited_repaired_and_linked_from(context: Context, source: Path) -> None:
-    go(context)
+    begin(context)
     layout = context.layout("data")
     flip(layout.current.resolve() / "data/d1/22")
     assert audit_step.run(context, "data")["counts"] == {"changed": 1}
@@ -73,7 +75,7 @@ def test_a_pruned_release_is_audited_repaired_and_linked_from(context: Context, 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.thorough)])
 def test_pruning_that_was_killed_anywhere_is_ended_by_the_next_list(context: Context, every: int) -> None:
-    go(context, upto="verify")
+    begin(context, upto="verify")
     folder, layout = run_of(context).folder, context.layout("data")
     saved = layout.folder.parent / "saved"
     shutil.copytree(folder.folder, saved)
@@ -99,7 +101,7 @@ def test_pruning_that_was_killed_anywhere_is_ended_by_the_next_list(context: Con
 def test_the_state_of_a_run_that_an_older_version_published_is_pruned_too(
     context: Context, source: Path
 ) -> None:
-    go(context, upto="verify")
+    begin(context, upto="verify")
     folder, layout = run_of(context).folder, context.layout("data")
     saved = layout.folder.parent / "saved"
     shutil.copytree(folder.folder, saved)
@@ -111,7 +113,7 @@ def test_the_state_of_a_run_that_an_older_version_published_is_pruned_too(
 
 
 def test_a_run_whose_release_was_removed_is_made_anew(context: Context, source: Path) -> None:
-    first = go(context)
+    first = begin(context)
     layout = context.layout("data")
     release = layout.release(first["release"])
     for path in [release, *release.rglob("*")]:
@@ -123,7 +125,7 @@ def test_a_run_whose_release_was_removed_is_made_anew(context: Context, source: 
 
 
 def test_a_release_with_a_damaged_seal_is_not_made_anew(context: Context) -> None:
-    first = go(context)
+    first = begin(context)
     layout = context.layout("data")
     release = layout.release(first["release"])
     seal = json.loads((release / "release.json").read_text())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.forked import nobody
+from tests.support.standing import begin
 from tests.support.whole_way import FILES, content, go, staging, texts
 from tests.target.conftest import need
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
+
+
+STANDING = True
 
 
 def run_of(context: Context) -> Run:
@@ -106,7 +110,7 @@ def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
 
 
 def test_all_again_copies_and_moves_nothing(context: Context) -> None:
-    first = go(context)
+    first = begin(context)
     before = content(context.layout("data").folder / "releases")
     folder = run_of(context).folder
     stamps = {p: p.stat().st_mtime_ns for p in folder.folder.rglob("*")}
@@ -119,7 +123,7 @@ def test_all_again_copies_and_moves_nothing(context: Context) -> None:
 
 
 def test_a_changed_source_is_a_new_release_and_the_old_one_stays(context: Context, source: Path) -> None:
-    first = go(context)
+    first = begin(context)
     layout = context.layout("data")
     old = content(layout.release(first["release"]))
     (source / "a" / "one").write_bytes(b"changed")
@@ -137,7 +141,7 @@ def test_a_changed_source_is_a_new_release_and_the_old_one_stays(context: Contex
 
 
 def test_after_a_rollback_an_unchanged_source_does_not_move_current(context: Context, source: Path) -> None:
-    first = go(context)
+    first = begin(context)
     (source / "new").write_bytes(b"new")
     second = go(context)
     revealing.point(context.layout("data"), first["release"], nobody)
@@ -153,7 +157,7 @@ def test_after_a_rollback_an_unchanged_source_does_not_move_current(context: Con
 
 
 def test_what_was_not_listed_is_refused_and_named(context: Context) -> None:
-    go(context, upto="verify")
+    begin(context, upto="verify")
     tree_removal.open_folders(staged(context))
     names = ["extra", "a/extra", ".p.0123456789abcdef", "zz"]
     for name in names:
@@ -207,7 +211,7 @@ def spoil_giant(data: Path) -> None:
 def test_what_changed_since_verify_is_verified_and_mended_before_it_is_published(
     context: Context, source: Path, spoils: tuple[Callable[[Path], None], ...]
 ) -> None:
-    go(context, upto="verify")
+    begin(context, upto="verify")
     tree_removal.open_folders(staged(context))
     for spoil in spoils:
         spoil(staged(context))
@@ -223,7 +227,7 @@ def test_what_changed_since_verify_is_verified_and_mended_before_it_is_published
 
 
 def test_what_reads_back_damaged_is_copied_again_within_verify(context: Context, source: Path) -> None:
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     spoil_bytes(staged(context))
     receipt = go(context, upto="verify", after="permissions")
     assert receipt["copied_again"]
@@ -234,7 +238,7 @@ def test_what_reads_back_damaged_is_copied_again_within_verify(context: Context,
 def test_a_verify_that_died_amid_its_repair_is_taken_up_by_the_next_step(
     context: Context, source: Path
 ) -> None:
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     spoil_bytes(staged(context))
     kept = (source / "z").read_bytes()
     (source / "z").unlink()
@@ -251,7 +255,7 @@ def test_a_verify_that_died_amid_its_repair_is_taken_up_by_the_next_step(
 
 
 def test_damage_whose_source_is_gone_is_never_published(context: Context, source: Path) -> None:
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     spoil_bytes(staged(context))
     (source / "z").unlink()
     with pytest.raises(SourceChangedError) as failed:
@@ -314,7 +318,7 @@ def test_staging_of_other_runs_is_told_and_kept(context: Context) -> None:
 
 
 def test_records_that_are_not_those_of_verify_are_made_anew(context: Context) -> None:
-    go(context, upto="verify")
+    begin(context, upto="verify")
     folder = run_of(context).folder
     path = folder.records(0)
     path.write_bytes(path.read_bytes() + b" ")
@@ -323,7 +327,7 @@ def test_records_that_are_not_those_of_verify_are_made_anew(context: Context) ->
 
 
 def test_the_report_tells_what_the_receipts_hold(context: Context, source: Path, tmp_path: Path) -> None:
-    go(context)
+    begin(context)
     page = tmp_path / "report.html"
     result = report_step.run(context, "data", html=page)
     assert result["status"] == "PASSED"

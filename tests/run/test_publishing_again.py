@@ -12,6 +12,7 @@ import pytest
 from tests.support.in_process import InProcess
 from tests.support.published import writable
 from tests.support.staging_runs import events_of, tree
+from tests.support.standing import begin
 from tests.support.whole_way import content, go, staging
 
 from penstock.cluster.port import State, Status
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
+STANDING = True
+
+
 @pytest.mark.parametrize(("pointer", "state"), [("missing", "removed"), ("dangling", "kept")])
 def test_a_pointer_that_leads_nowhere_is_set_again(
     context: Context, source: Path, pointer: str, state: str
 ) -> None:
     layout = context.layout("data")
-    release = go(context)["release"]
+    release = begin(context)["release"]
     layout.current.unlink()
     if pointer == "dangling":
         layout.current.symlink_to("releases/none")
@@ -49,7 +53,7 @@ def test_a_pointer_that_leads_nowhere_is_set_again(
 
 def test_a_release_that_was_deleted_is_published_again(context: Context, source: Path) -> None:
     layout = context.layout("data")
-    go(context)
+    begin(context)
     layout.current.unlink()
     tree_removal.remove_tree(layout.releases)
     assert go(context)["moved"]
@@ -62,7 +66,7 @@ def test_the_gate_opens_over_a_release_that_was_deleted_and_staged_again(
 ) -> None:
     """`current` still names it, so nothing moves: the history must name its new seal all the same."""
     layout = context.layout("data")
-    go(context)
+    begin(context)
     first = gate.passed(layout)
     tree_removal.remove_tree(layout.releases)
     if stopped:
@@ -86,7 +90,7 @@ def test_the_gate_opens_over_a_release_that_was_deleted_and_staged_again(
 
 def test_a_run_does_not_note_a_seal_that_was_forged_after_its_publication(context: Context) -> None:
     layout = context.layout("data")
-    seal = layout.release(go(context)["release"]) / "release.json"
+    seal = layout.release(begin(context)["release"]) / "release.json"
     with writable(seal.parent):
         seal.chmod(0o600)
         seal.write_bytes(seal.read_bytes() + b" ")
@@ -98,7 +102,7 @@ def test_a_run_does_not_note_a_seal_that_was_forged_after_its_publication(contex
 
 def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, source: Path) -> None:
     layout = context.layout("data")
-    go(context, upto="verify")
+    begin(context, upto="verify")
     info = run_store.open_run(layout).info
     staged = layout.staging(info.release)
     (staged / "release.json").write_text("{}")
@@ -113,7 +117,7 @@ def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, sour
 
 def test_a_release_without_its_seal_is_told(context: Context) -> None:
     layout = context.layout("data")
-    release = layout.release(go(context)["release"])
+    release = layout.release(begin(context)["release"])
     release.chmod(0o700)
     os.unlink(release / "release.json")
     with pytest.raises(FindingsError, match="without a seal") as told:
@@ -125,7 +129,7 @@ def test_a_release_without_its_seal_is_told(context: Context) -> None:
 
 def test_staging_whose_data_is_gone_is_made_anew(context: Context, source: Path) -> None:
     layout = context.layout("data")
-    go(context, upto="verify")
+    begin(context, upto="verify")
     info = run_store.open_run(layout).info
     tree_removal.remove_tree(layout.staging(info.release) / "data")
     assert go(context)["published"]
@@ -136,7 +140,7 @@ def test_a_run_that_is_named_ends_with_7_once_another_one_listed(
     context: Context, source: Path, tmp_path: Path
 ) -> None:
     layout = context.layout("data")
-    context.run = go(context, upto="plan")["run"]
+    context.run = begin(context, upto="plan")["run"]
     with staging(tmp_path, source, exclude=("a/",)) as other:
         theirs = go(other, upto="plan")["run"]
         assert theirs != context.run
@@ -151,7 +155,7 @@ def test_a_run_that_is_named_ends_with_7_once_another_one_listed(
 
 def test_an_edited_configuration_does_not_reach_into_a_run(context: Context, source: Path) -> None:
     layout = context.layout("data")
-    context.run = go(context, upto="plan")["run"]
+    context.run = begin(context, upto="plan")["run"]
     data = context.config.datasets["data"]
     edited = replace(data, permissions=PermissionsConfig(file_mode=0o400, dir_mode=0o500))
     context.config = replace(context.config, datasets={"data": edited})
@@ -188,7 +192,7 @@ def damaged(folder: RunLayout, what: str) -> None:
     ],
 )
 def test_a_damaged_plan_is_made_anew(context: Context, source: Path, what: str, first: str) -> None:
-    go(context, upto="copy")
+    begin(context, upto="copy")
     layout = context.layout("data")
     run = run_store.open_run(layout)
     info, folder = run.info, run.folder
@@ -212,7 +216,7 @@ class Running(InProcess):
 
 
 def test_a_damaged_plan_stays_while_elements_may_write_by_it(context: Context) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     folder = run_store.open_run(context.layout("data")).folder
     book = ArrayBook(folder.arrays)
     book.intend("name", "copy", "slurm", [0], workers=1, call="c")
@@ -246,7 +250,7 @@ def test_a_temporary_file_of_an_attempt_that_lived_on_is_swept(
     """slurmd died, its payload did not (R13): once the folder is closed it may not even remove it."""
     layout = context.layout("data")
     steps = {"before permissions": "copy", "after verify": "verify"}
-    go(context, upto=steps[when])
+    begin(context, upto=steps[when])
     info = run_store.open_run(layout).info
     data = layout.staging(info.release) / "data"
     for place in (data, data / "deep" / "er"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.abandoned import opened
+from tests.support.standing import begin
 from tests.support.whole_way import content, go, texts
 
 from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
+STANDING = True
+
+
 def claimed(run: RunLayout, generation: int) -> None:
     """A worker has claimed shard 0 of verify."""
     small_files.make_dirs(run.claims("verify"))
@@ -47,10 +51,12 @@ def damaged(run: RunLayout, generation: int) -> None:
     documents.write_outcome(run, "verify", 0, outcome)
 
 
-def copies(run: RunLayout) -> Mapping[str, int]:
-    """The receipts of copied shards, each with its inode: one that is written again is another file."""
+def copies(run: RunLayout) -> Mapping[str, tuple[int, int]]:
+    """The receipts of copied shards, each with its inode and time: one that is written again is another file,
+    which may get the inode of the one that was removed."""
     folder = run.receipt("copy", 0).parent
-    return {name: os.stat(folder / name).st_ino for name in os.listdir(folder)}
+    found = {name: os.stat(folder / name) for name in os.listdir(folder)}
+    return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}
 
 
 def copied_again(context: Context) -> list[str]:
@@ -71,7 +77,7 @@ def copied_again(context: Context) -> list[str]:
 def test_damage_that_was_named_before_is_not_taken_for_the_cause_of_an_error(
     context: Context, monkeypatch: pytest.MonkeyPatch, error: PenstockError
 ) -> None:
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     _, run = opened(context)
     claimed(run, 1)
     damaged(run, 1)
@@ -102,7 +108,7 @@ def test_an_error_that_is_no_damage_is_raised_beside_new_damage(
     context: Context, monkeypatch: pytest.MonkeyPatch, error: PenstockError
 ) -> None:
     """Workers may be at work still."""
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     _, run = opened(context)
     before = copies(run)
 
@@ -124,7 +130,7 @@ def test_new_damage_is_copied_and_read_again(
     context: Context, source: Path, monkeypatch: pytest.MonkeyPatch, claim_stood: bool
 ) -> None:
     """Also where the worker that names it claimed its shard before this controller began."""
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     _, run = opened(context)
     claimed(run, 1)
     damaged(run, 1)
@@ -145,7 +151,7 @@ def test_new_damage_is_copied_and_read_again(
 
     monkeypatch.setattr(read_back, "run_array", fails_first)
     assert verify_step.run(context, "data")["copied_again"] == [0]  # type: ignore[typeddict-item]
-    assert {name for name, inode in copies(run).items() if before[name] != inode} == {"00000.json"}
+    assert {name for name, one in copies(run).items() if before[name] != one} == {"00000.json"}
     assert len(copied_again(context)) == 1
     go(context, after="verify")
     assert content(context.layout("data").current / "data") == content(source)

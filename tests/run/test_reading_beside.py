@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import until
 from tests.support.staging_runs import tree
+from tests.support.standing import begin
 from tests.support.whole_way import content, go, staging
 
 from penstock.config.settings import EngineConfig, JobOptions, PlanConfig
@@ -46,11 +47,7 @@ if TYPE_CHECKING:
 
 FILES = {f"d{number % 3}/{number:02d}": bytes([number]) * (1000 + number) for number in range(24)}
 SHARDS = 6
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
+STANDING = True
 
 
 @pytest.fixture
@@ -62,7 +59,7 @@ def context(tmp_path: Path, source: Path) -> Iterator[Context]:
 @pytest.fixture
 def run(context: Context) -> Run:
     """Planned, in SHARDS shards."""
-    go(context, upto="plan")
+    begin(context, upto="plan")
     made = run_store.open_run(context.layout("data"))
     assert len(read_plan(made.folder).shards) == SHARDS
     return made

@@ -15,6 +15,7 @@ import pytest
 from tests.support.commands import PATIENCE, penstock, started, until
 from tests.support.scripted_cluster import ScriptedCluster
 from tests.support.staging_runs import tree
+from tests.support.standing import begin
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.cli import step_runner
@@ -43,9 +44,12 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 
+STANDING = True
+
+
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[Context]:
-    with staging(tmp_path, tree(tmp_path / "source", FILES)) as made:
+def context(tmp_path: Path, source: Path) -> Iterator[Context]:
+    with staging(tmp_path, source) as made:
         yield made
 
 
@@ -70,7 +74,7 @@ def test_the_state_of_a_dataset(judged: str, work: str, noticed: str, state: str
 
 def test_a_submitted_controller_waits_until_a_command_ended_since(context: Context) -> None:
     """By its notice, where SLURM is not asked; what SLURM says goes before it."""
-    go(context)
+    begin(context)
     layout = context.layout("data")
 
     def state(submitted: str | None = None) -> str:
@@ -128,7 +132,7 @@ def test_from_nothing_to_published(context: Context) -> None:
 
 
 def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     run = run_of(context)
     with holding(context, "data", run.id, "copy"):
         progress = run.folder.progress("copy", 0)
@@ -167,7 +171,7 @@ def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
     ],
 )
 def test_a_run_that_failed_says_why(context: Context, error: Exception, said: str, to_do: str) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     ends(context, error)
     told = status(context)
     assert told["state"] == "failed"
@@ -289,7 +293,7 @@ def test_after_ctrl_c_the_closing_table_and_status_say_the_same(tmp_path: Path) 
 
 
 def test_a_failed_look_for_news_is_said_beside_what_is_published(context: Context) -> None:
-    go(context)
+    begin(context)
     ends(context, FailedError("the source is away"), "list")
     told = status(context)
     assert (told["state"], told["current"]) == ("failed", told["release"])
@@ -299,7 +303,7 @@ def test_a_failed_look_for_news_is_said_beside_what_is_published(context: Contex
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_was_stopped_names_the_signal(context: Context, number: signal.Signals) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     ends(context, InterruptedRunError(number))
     told = status(context)
     assert (told["state"], told["work"]["signal"]) == ("stopped", number.name)
@@ -311,7 +315,7 @@ def test_a_run_that_was_stopped_names_the_signal(context: Context, number: signa
     [("orphaned", "the run that started it was killed"), ("out_of_time", "the time limit of its job came")],
 )
 def test_a_stop_without_a_signal_of_a_person_names_none(context: Context, mark: str, said: str) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     context.stop = Stop(**{mark: True})
     context.stop.set(signal.SIGTERM)
     ends(context, InterruptedRunError(signal.SIGTERM, context.stop.why))
@@ -322,14 +326,14 @@ def test_a_stop_without_a_signal_of_a_person_names_none(context: Context, mark: 
 
 
 def test_what_was_cancelled_did_not_fail(context: Context) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     ends(context, CancelledError("copy was cancelled", where="data", why="by x on y"))
     assert status(context)["state"] == "stopped"
     assert line(context).endswith(": copy was cancelled [data]: by x on y")
 
 
 def test_that_another_command_holds_the_dataset_is_no_end_of_the_run(context: Context) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     ends(context, LockedError("somebody holds it"))
     assert last_end.find(context.layout("data")) is None
     with holding(context, "data", run_of(context).id, "copy"):
@@ -339,7 +343,7 @@ def test_that_another_command_holds_the_dataset_is_no_end_of_the_run(context: Co
 
 def test_a_killed_holder_of_the_lock_is_not_at_work(context: Context) -> None:
     """kill -9: the lock stays, and the process that it names is gone, or another's number now."""
-    go(context, upto="plan")
+    begin(context, upto="plan")
     layout = context.layout("data")
     me = replace(holder.this_process(run_of(context).id, "copy"), start="1")
     layout.lock.write_bytes(me.to_json())
@@ -357,7 +361,7 @@ def test_a_killed_holder_of_the_lock_is_not_at_work(context: Context) -> None:
 
 
 def test_another_command_that_holds_the_lock_is_waited_for(context: Context) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     layout = context.layout("data")
     layout.lock.write_bytes(holder.this_process("", "gc").to_json())
     claim = next(layout.claims.iterdir())
@@ -370,7 +374,7 @@ def test_another_command_that_holds_the_lock_is_waited_for(context: Context) -> 
 
 
 def test_elements_that_wait_for_slurm_give_its_reason(context: Context) -> None:
-    go(context, upto="plan")
+    begin(context, upto="plan")
     run = run_of(context)
     cluster = ScriptedCluster(lambda *_: State.DONE, queries_until_end=99, slot_count=0)
     context.cluster = cluster
@@ -392,7 +396,7 @@ def test_elements_that_wait_for_slurm_give_its_reason(context: Context) -> None:
 
 def test_a_note_has_its_room_before_the_file_system_is_full(context: Context) -> None:
     """What is written on failure fits into what lies there; what cannot be read is no note."""
-    go(context, upto="plan")
+    begin(context, upto="plan")
     layout = context.layout("data")
     assert layout.ended_room.stat().st_size == last_end.SIZE
     inode = layout.ended_room.stat().st_ino

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.abandoned import FILES, intend, named, opened, stagings
 from tests.support.in_process import InProcess
+from tests.support.standing import begin
 from tests.support.whole_way import content, go, texts
 
 from penstock.cluster.port import State, Status
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
+STANDING = True
+
+
 @pytest.mark.parametrize("release", ["auto", "v1"])
 def test_a_source_that_goes_back_and_forth_loses_nothing(
     context: Context, source: Path, release: str
 ) -> None:
     named(context, release)
-    go(context, upto="copy")
+    begin(context, upto="copy")
     before = (source / "d0/000").stat()
     os.rename(source / "d0/000", source.parent / "kept")
     (source / "d0/000").write_bytes(b"for a while")
@@ -58,7 +62,7 @@ def test_the_same_run_met_again_takes_its_own_staging_over(
 ) -> None:
     """A, B, A before anything was published: what B had not yet begun to take stays A's."""
     named(context, release)
-    go(context, upto="copy")
+    begin(context, upto="copy")
     data = context.config.datasets["data"]
     context.config = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
     go(context, upto="plan")
@@ -77,7 +81,7 @@ def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
     data = context.config.datasets["data"]
     part = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
     whole, context.config = context.config, part
-    go(context)
+    begin(context)
     context.config = whole
     go(context, upto="copy")
     before = stagings(context)
@@ -100,7 +104,7 @@ def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
 
 
 def test_a_staging_whose_journals_are_of_a_newer_version_is_left(context: Context, source: Path) -> None:
-    go(context, upto="copy")
+    begin(context, upto="copy")
     _, folder = opened(context)
     for shard in read_plan(folder).shards:
         for path in folder.journals(shard.index).iterdir():
@@ -118,7 +122,7 @@ class Silent(InProcess):
 
 
 def test_what_a_cluster_says_of_another_run_does_not_fail_publish(context: Context, source: Path) -> None:
-    go(context, upto="copy")
+    begin(context, upto="copy")
     _, folder = opened(context)
     (source / "new").write_bytes(b"new")
     go(context, upto="verify")
@@ -135,7 +139,7 @@ class Running(InProcess):
 
 
 def test_a_staging_that_another_run_is_just_writing_is_left_alone(context: Context, source: Path) -> None:
-    go(context, upto="copy")
+    begin(context, upto="copy")
     first, folder = opened(context)
     before = content(context.layout("data").staging(first))
     (source / "new").write_bytes(b"new")
@@ -156,7 +160,7 @@ def test_a_staging_that_another_run_is_just_writing_is_left_alone(context: Conte
 def test_a_staging_of_a_run_from_before_its_dataset_was_renamed_is_removed(
     context: Context, source: Path
 ) -> None:
-    go(context, upto="copy")
+    begin(context, upto="copy")
     _, folder = opened(context)
     described = json.loads(folder.run_file.read_bytes())
     folder.run_file.write_text(json.dumps({**described, "dataset": "as it was called"}))
@@ -170,7 +174,7 @@ def test_the_lock_is_checked_right_before_a_run_removes_its_own_staging(
     context: Context, source: Path
 ) -> None:
     """Not before the note about it, which a terminal may hold up."""
-    go(context, upto="plan")
+    begin(context, upto="plan")
     name, folder = opened(context)
     folder.plan.unlink()
     sink, layout = context.sink, context.layout("data")
@@ -191,7 +195,7 @@ def test_the_lock_is_checked_right_before_a_run_removes_its_own_staging(
 
 
 def test_status_names_what_was_abandoned_and_what_it_holds(context: Context, source: Path) -> None:
-    go(context, upto="copy")
+    begin(context, upto="copy")
     first, folder = opened(context)
     (source / "new").write_bytes(b"new")
     go(context, upto="list")
@@ -207,7 +211,7 @@ def test_status_names_what_was_abandoned_and_what_it_holds(context: Context, sou
 
 def test_a_run_of_the_same_name_that_may_write_stops_the_plan(context: Context, source: Path) -> None:
     named(context, "v1")
-    go(context, upto="copy")
+    begin(context, upto="copy")
     _, folder = opened(context)
     (source / "new").write_bytes(b"new")
     context.cluster = Running()

@@ -13,6 +13,7 @@ from tests.support import injected
 from tests.support.abandoned import FILES, PLAN, inodes, named, opened, stagings
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
+from tests.support.standing import begin
 from tests.support.whole_way import content, go, records, staging, texts
 
 from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig
@@ -33,13 +34,16 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 
+STANDING = True
+
+
 @pytest.mark.parametrize("upto", ["copy", "permissions", "verify"])
 @pytest.mark.parametrize("release", ["auto", "v1"])
 def test_a_source_that_changed_costs_what_changed(
     context: Context, source: Path, upto: str, release: str
 ) -> None:
     named(context, release)
-    go(context, upto=upto)
+    begin(context, upto=upto)
     layout = context.layout("data")
     first, folder = opened(context)
     before = inodes(layout.staging(first) / "data")
@@ -70,7 +74,7 @@ def test_a_source_that_changed_costs_what_changed(
 
 
 def test_what_is_taken_over_is_read_back(context: Context, source: Path) -> None:
-    go(context, upto="verify")
+    begin(context, upto="verify")
     first, _ = opened(context)
     rotten = context.layout("data").staging(first) / "data/d1/021"
     seen = rotten.stat()
@@ -88,7 +92,7 @@ def test_what_is_taken_over_is_read_back(context: Context, source: Path) -> None
 
 
 def test_other_permissions_are_set_on_what_is_moved(context: Context, source: Path) -> None:
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     data = context.config.datasets["data"]
     policy = PermissionsConfig(file_mode=0o400, dir_mode=0o500)
     context.config = replace(context.config, datasets={"data": replace(data, permissions=policy)})
@@ -108,7 +112,7 @@ def no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_links_are_refused_files_are_moved(context: Context, source: Path, no_links: None) -> None:
-    go(context, upto="permissions")
+    begin(context, upto="permissions")
     first, _ = opened(context)
     before = inodes(context.layout("data").staging(first) / "data")
     (source / "new").write_bytes(b"new")
@@ -124,7 +128,7 @@ def test_where_links_are_refused_files_are_moved(context: Context, source: Path,
 def test_where_links_are_refused_the_room_for_copies_is_asked_for(
     context: Context, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go(context)
+    begin(context)
 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -178,7 +182,7 @@ def test_nothing_is_moved_out_of_a_staging_that_was_renamed_meanwhile(tmp_path: 
 
 @pytest.mark.parametrize("what", ["other store", "no reuse", "other folder"])
 def test_what_is_not_the_same_for_sure_is_copied(context: Context, source: Path, what: str) -> None:
-    go(context, upto="copy")
+    begin(context, upto="copy")
     data = context.config.datasets["data"]
     if what == "no reuse":
         context.config = replace(context.config, plan=replace(PLAN, reuse="none"))

@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import until
 from tests.support.one_shard import outcome_of, write_receipt
-from tests.support.staging_runs import tree
+from tests.support.standing import begin
 from tests.support.whole_way import go, staging
 
 from penstock.cluster.port import BAD_NODE
 from penstock.config.settings import BandwidthConfig, EngineConfig, PlanConfig
 from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
-from penstock.core.errors import FailedError, InterruptedRunError, LockedError, TransientError
+from penstock.core.errors import (
+    FailedError,
+    InterruptedRunError,
+    LockedError,
+    NoSpaceError,
+    PenstockError,
+    TransientError,
+)
 from penstock.dataset import (
     documents,
     receipts,
@@ -46,11 +53,11 @@ if TYPE_CHECKING:
 
 FILES = {f"d{number % 3}/{number:02d}": bytes([number]) * (1000 + number) for number in range(24)}
 SHARDS = 6
+STANDING = True
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[Context]:
-    source = tree(tmp_path / "source", FILES)
+def context(tmp_path: Path, source: Path) -> Iterator[Context]:
     with staging(tmp_path, source, plan=PlanConfig(shard_files=len(FILES) // SHARDS)) as made:
         # Under a limit one shard is under way at a time.
         made.config = replace(made.config, engine=EngineConfig(workers=1, limit=1 << 40))
@@ -60,7 +67,7 @@ def context(tmp_path: Path) -> Iterator[Context]:
 @pytest.fixture
 def folder(context: Context) -> RunLayout:
     """The run of a plan of SHARDS shards."""
-    go(context, upto="plan")
+    begin(context, upto="plan")
     made = run_store.open_run(context.layout("data")).folder
     assert len(read_plan(made).shards) == SHARDS
     return made
@@ -354,11 +361,16 @@ def test_an_array_that_is_not_noted_is_refused(folder: RunLayout) -> None:
 
 
 class Failing(Stop):
-    """Each shard of which `fails` is so fails amid its work, by what may pass; `tries` by shard."""
+    """Each shard of which `fails` is so fails amid its work: by what may pass, or an error of this kind."""
 
-    def __init__(self, folder: RunLayout, fails: Callable[[int, int], bool]) -> None:
+    def __init__(
+        self,
+        folder: RunLayout,
+        fails: Callable[[int, int], bool],
+        kind: type[PenstockError] = TransientError,
+    ) -> None:
         super().__init__()
-        self._folder, self._fails = folder, fails
+        self._folder, self._fails, self._kind = folder, fails, kind
 
     def signalled(self) -> None:
         for index, generation in claims(self._folder).items():
@@ -366,7 +378,7 @@ class Failing(Stop):
             ended = outcome is not None and outcome.generation == generation
             ended = ended or receipts.element(self._folder, "copy", index) is not None
             if not ended and self._fails(index, generation):
-                raise TransientError("the source does not answer", where=str(index))
+                raise self._kind("the source does not answer", where=str(index))
         super().signalled()
 
 
@@ -394,6 +406,12 @@ def test_what_cannot_help_is_not_tried_again(folder: RunLayout, tmp_path: Path) 
     failed = set(range(SHARDS)) - set(proven(folder))
     assert len(failed) == 1
     assert claims(folder) == dict.fromkeys(range(SHARDS), 1)
+
+
+def test_on_a_full_target_it_takes_no_further_shard(folder: RunLayout) -> None:
+    stop = Failing(folder, lambda index, _: index == 1, NoSpaceError)
+    assert work(folder, array(folder), stop=stop) == NoSpaceError.exit_code
+    assert claims(folder) == {0: 1, 1: 1}
 
 
 def test_on_a_bad_node_it_ends_and_the_shards_are_not_charged(folder: RunLayout) -> None:

@@ -251,6 +251,15 @@ def test_listings_that_cannot_be_trusted(mode: str) -> None:
         listing(s3(server, "p/"))
 
 
+def test_a_key_outside_of_the_prefix_is_refused_by_name() -> None:
+    """Where its place in the order is no fault: the prefix alone tells it."""
+    with (
+        Hostile({f"a/{number}": b"x" for number in range(3)}, listing="outside") as server,
+        pytest.raises(FailedError, match=r'a key outside of the prefix .*"elsewhere-a//x"'),
+    ):
+        listing(s3(server, "a/"))
+
+
 @pytest.mark.parametrize("page", [1, 7])
 def test_an_object_that_is_listed_twice_and_alike_is_one(page: int) -> None:
     with Hostile(KEYS, listing="duplicate", page=page) as server:
