@@ -1,0 +1,271 @@
+"""The how-to pages: every block is run, or read by what penstock reads such a block with.
+
+What becomes of a block goes by the word behind its fence (`KINDS`); `ELSEWHERE` has each exception, by page
+and first words, with its reason. All commands, those in sentences and tables too, pass the real parser. The
+tutorial's are run by tests/docs/test_page.py and tests/slurm/test_tutorial.py.
+"""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+import re
+import shlex
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import yaml
+from tests.cli.test_examples import commands_in
+from tests.cluster.machine import remove
+from tests.cluster.place import job_user
+from tests.docs import page
+from tests.docs.page import Block
+from tests.support import aws_services
+from tests.support.s3server import S3Server
+
+from penstock.cli import argument_parser
+from penstock.config import loader
+from penstock.config.annotations import keys_of
+from penstock.config.settings import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs/how-to"
+PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
+WORDS = 600
+RUN, CRON, AGAIN, CONFIG, SITE, PROFILE, POLICY, SCRIPT, SLURM, PARSED = (
+    "run", "run as cron does", "run behind each configuration", "loaded, then used",
+    "loaded as the site's file, then used", "used by the commands behind it", "read as JSON",
+    "written to train.sh", "run by tests/slurm/test_how_to.py", "parsed",
+)  # fmt: skip
+KINDS = {"sh": RUN, "": CRON, "yaml": CONFIG, "ini": PROFILE, "json": POLICY}
+ROOT, VENDOR, ON_SLURM = (PARSED, "needs root"), (PARSED, "needs such a file system"), (SLURM, "needs SLURM")
+ELSEWHERE = {
+    ("beegfs", "penstock"): VENDOR,
+    ("coming-from", "penstock init"): (PARSED, "without-slurm.md has the same commands"),
+    ("first-set-up", "groupadd"): ROOT,
+    ("first-set-up", "penstock selftest"): (PARSED, "a minute; tests/filesystems/test_selftest.py runs it"),
+    ("first-set-up", "target:\n  roots"): (SITE, ""),
+    ("first-set-up", "install -D"): ROOT,
+    ("first-set-up", "penstock preflight\n"): ON_SLURM,
+    ("first-set-up", "MAILTO"): ON_SLURM,
+    ("first-set-up", "#SCRON"): ON_SLURM,
+    ("first-set-up", "node_exporter"): (PARSED, "a program of others"),
+    ("nightly-audits", "#SCRON"): ON_SLURM,
+    ("offline", "make wheels"): (PARSED, "tests/workflow/test_wheels.py runs the lines of install.md"),
+    ("offline", "penstock --backend local"): (PARSED, "without-slurm.md has the same command"),
+    ("offline", "penstock run --submit"): ON_SLURM,
+    ("s3-role", "penstock preflight"): (AGAIN, ""),
+    ("several-teams", "groupadd"): ROOT,
+    ("several-teams", "target:\n  roots"): (SITE, ""),
+    ("training-job", "#!/bin/bash"): (SCRIPT, ""),
+    ("training-job", "data="): (PARSED, "needs Apptainer"),
+    ("training-job", ""): ON_SLURM,
+    ("weka", "penstock"): VENDOR,
+    ("without-slurm", "penstock --backend slurm"): ON_SLURM,
+}
+ORDER = ("without-slurm", "first-set-up", "new-data", "nightly-audits", "several-teams", "offline",
+         "publish-a-tree", "s3-role")  # fmt: skip
+"""What a page publishes, the pages behind it use."""
+KEYS = "aws_access_key_id = role\\naws_secret_access_key = s3cret\\n"
+PREPARED = {
+    "without-slurm": f"mkdir ~/.aws; printf '[default]\\nendpoint_url = STORE\\n{KEYS}' >~/.aws/config",
+    "new-data": "head -c 20000 /dev/urandom >/source/imagenet/train/7.tar",
+    "publish-a-tree": "cp -a /source/coco /scratch/old; cd /scratch/old/coco\n"
+    "rm train/1.tar; echo x >train/2.tar; echo x >NOTES; cd - >/dev/null",
+    "s3-role": f"rm ~/.aws/config; umask 077; mkdir -p ~/.config/penstock\n"
+    f"printf '{KEYS}' >~/.config/penstock/s3\n"
+    "printf '[staging-keys]\\naws_access_key_id = A\\naws_secret_access_key = B\\n' >~/.aws/credentials",
+}  # fmt: skip
+PLACES = ("/beegfs/", "/scratch/", "/source/", "/srv/", "/var/lib/node-exporter", "/data/outgoing",
+          "/run/secrets/", "/usr/local/bin/fetch-keys")  # fmt: skip
+"""Of the pages and of `PREPARED`; here they lie below a folder of the test."""
+
+
+def blocks(name: str) -> Iterator[tuple[Block, str]]:
+    """Each block of a page, and what becomes of it."""
+    for block in page.blocks(PAGES[name], tuple(KINDS)):
+        exceptions = (
+            what for (where, begin), (what, _) in ELSEWHERE.items()
+            if where == name and block.commands.startswith(begin) and (begin or block.kind == "sh")
+        )  # fmt: skip
+        yield block, next(exceptions, KINDS[block.kind])
+
+
+def over(values: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {key: over(values[key], value) if isinstance(values.get(key), dict) else value
+              for key, value in above.items()}  # fmt: skip
+    return {**values, **merged}
+
+
+def configuration(
+    name: str, block: str = "", more: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """What a page's block says, over the least that a configuration has, and `more` of its dataset."""
+    dataset, root = ("coco", "/scratch") if name == "publish-a-tree" else ("imagenet", "/beegfs")
+    datasets = {dataset: {"source": f"s3://bucket/{dataset}/", **more}}
+    least = {"target": {"root": f"{root}/datasets"}, "datasets": datasets}
+    return over(least, yaml.safe_load(block) or {})
+
+
+class Scene(NamedTuple):
+    """The folders and servers in place of those of the pages."""
+
+    top: Path
+    endpoint: str
+    group: str
+    on_slurm: bool
+
+    def here(self, text: str) -> str:
+        for place in PLACES:
+            text = text.replace(place, f"{self.top}{place}")
+        text = text.replace("/data/datasets", f"{self.top}/beegfs/datasets").replace("STORE", self.endpoint)
+        return text.replace("/opt/penstock/current/bin", str(page.BIN))
+
+    def file(self, path: str, text: str, how: str = ">") -> str:
+        return f"cat {how}{path} <<'PUT'\n{self.here(text).rstrip()}\nPUT\n"
+
+    def configured(self, name: str, block: str = "") -> str:
+        block = block.replace("group: datasets", f"group: {self.group}").replace("transfer", "data")
+        if not self.on_slurm:
+            values = configuration(name, block)
+            if values.get("cluster", {}).get("backend") == "slurm":
+                del values["cluster"]
+        else:
+            options = {"endpoint_url": self.endpoint, "anon": True}
+            more = {"storage_options": options, "permissions": {"group": self.group}}
+            values = {"cluster": {"backend": "slurm"}, **configuration(name, block, more)}
+        return self.file("penstock.yaml", json.dumps(values, indent=1))
+
+    def session(self, name: str, wanted: Sequence[str]) -> Iterator[Block]:
+        """The blocks of a page as commands, in a working directory of its own."""
+        begin = f"mkdir -p {self.top}/srv/{name}; cd {self.top}/srv/{name}\n"
+        begin += "" if self.on_slurm else self.here(PREPARED.get(name, "")) + "\n"
+        begin += "" if name == "without-slurm" and not self.on_slurm else self.configured(name)
+        for script in (block.commands for block, what in blocks(name) if what == SCRIPT):
+            begin += self.file("train.sh", script)
+        again = "".join(block.commands for block, what in blocks(name) if what == AGAIN)
+        yield Block("", 0, begin)
+        for block, what in blocks(name):
+            text = self.here(block.commands.replace("/srv/staging", f"/srv/{name}"))
+            if what == CONFIG:
+                text = self.configured(name, block.commands) + again
+            elif what == SITE:
+                text = self.file("site.yaml.new", block.commands)
+            elif what == PROFILE:
+                text = self.file("~/.aws/config", block.commands, ">>")
+            elif what in wanted:
+                text = text if block.kind else scheduled(text)
+            else:
+                continue
+            yield Block(block.section, block.line, text, block.kind, block.shown)
+
+
+def scheduled(text: str) -> str:
+    """A crontab's lines as cron runs them; with `#SCRON` lines as the batch job that SLURM makes of them."""
+    lines = [line.replace("\\%", "%") for line in re.findall(r"^(?:\S+ ){5} *(cd .*)$", text, re.MULTILINE)]
+    assert lines
+    if options := " ".join(re.findall(r"^#SCRON (.*)$", text, re.MULTILINE)):
+        asked = re.sub(r"--output=\S+", "--output=entry.log", options)
+        script = f"printf '#!/bin/sh\\n%s\\n' {shlex.quote(lines[0])} >entry.sh\n"
+        return f"{script}sbatch --wait {asked} entry.sh || {{ cat entry.log; false; }}\n"
+    env = 'env -i HOME="$HOME" PATH="$(dirname "$(command -v squeue || echo /usr/bin/x)"):/usr/bin:/bin"'
+    env += ' ${SLURM_CONF:+SLURM_CONF="$SLURM_CONF"} ${PENSTOCK_AS_ROOT:+PENSTOCK_AS_ROOT=1}'
+    silent = '; test -z "$said" || { echo "$said"; false; }\n'
+    return "".join(f"said=$({env} /bin/sh -c {shlex.quote(line)}){silent}" for line in lines)
+
+
+@contextmanager
+def scene(folder: str = "/tmp", *, on_slurm: bool = False) -> Iterator[Scene]:
+    account, top = pwd.getpwnam(job_user()), Path(tempfile.mkdtemp(prefix="how-to-", dir=folder))
+    try:
+        for made in ("home", "beegfs/datasets", "scratch/datasets", "scratch/old", "srv", "data/outgoing",
+                     "var/lib/node-exporter", "usr/local/bin", "run/secrets/aws"):  # fmt: skip
+            (top / made).mkdir(parents=True)
+        for dataset in ("imagenet", "coco"):
+            (top / "source" / dataset / "train").mkdir(parents=True)
+            for number in range(1, 41):
+                (top / "source" / dataset / f"train/{number}.tar").write_bytes(os.urandom(20_000))
+        (top / "run/secrets/aws/token").write_text("token")
+        helper = top / "usr/local/bin/fetch-keys"
+        helper.write_text(f"#!/bin/sh\necho '{json.dumps({'Version': 1, **aws_services.KEYS})}'\n")
+        helper.chmod(0o755)
+        for path in (top, *top.rglob("*")):
+            os.chown(path, account.pw_uid, account.pw_gid)
+        top.chmod(0o755)
+        keys = {} if on_slurm else {"access_key": "role", "secret_key": "s3cret"}
+        with S3Server(top / "source", options=["--checksums"], **keys) as store:
+            yield Scene(top, store.endpoint, grp.getgrgid(account.pw_gid).gr_name, on_slurm)
+    finally:
+        remove(top)
+
+
+def ran(at: Scene, name: str, wanted: Sequence[str], env: Mapping[str, str], **how: Any) -> None:
+    """Run these blocks of a page, and compare what they print with what it shows."""
+    session = list(at.session(name, wanted))
+    printed = page.run(session, name, env={"HOME": str(at.top / "home"), **env}, **how)
+    for block, output in zip(session, printed, strict=True):
+        shown = page.normal(PAGES[name][slice(*block.shown)]) if block.shown else ""
+        rest = page.normal(output.replace(f"{at.top}/", "/"))
+        for part in filter(None, re.split(r"^ *\.\.\.$", shown, flags=re.MULTILINE)):
+            _, there, rest = rest.partition(part.strip("\n"))
+            assert there, f"{name}.md, line {block.line}, shows\n{part}\nbut this was printed:\n{output}"
+
+
+def test_the_pages_commands_run() -> None:
+    with scene() as at, aws_services.serving() as address:
+        names = ("AWS_ENDPOINT_URL_STS", "AWS_EC2_METADATA_SERVICE_ENDPOINT")
+        env = {"AWS_ENDPOINT_URL_S3": at.endpoint, **dict.fromkeys(names, address)}
+        for name in ORDER:
+            ran(at, name, (RUN, CRON), env)
+
+
+def test_no_block_is_left_out() -> None:
+    for name, text in PAGES.items():
+        kinds = {what for _, what in blocks(name)}
+        assert not kinds & {RUN, CRON} or name in ORDER, name
+        shown = [block.kind for block, _ in blocks(name) if block.shown]
+        assert shown == ["sh"] * text.count("```text"), name
+        assert len(list(blocks(name))) + len(shown) == text.count("\n```") / 2, name
+    for (name, begin), (what, why) in ELSEWHERE.items():
+        assert what != PARSED or why
+        assert any(block.commands.startswith(begin) for block, _ in blocks(name)), (name, begin)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_short_and_begins_with_a_command(name: str) -> None:
+    assert len(PAGES[name].split()) <= WORDS
+    begin = PAGES[name].partition("\n```")[0].split("\n", 1)[1]
+    assert len(re.findall(r"[.:](?:\s|$)", begin)) <= 2, begin
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_and_configurations_are_taken(name: str, tmp_path: Path) -> None:
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", PAGES[name], flags=re.DOTALL))
+    lines = [line for line in spans if line.startswith("penstock ")]
+    for block, what in blocks(name):
+        if what == CONFIG:
+            loader.load_text(json.dumps(configuration(name, block.commands)), "penstock.yaml")
+        elif what == SITE:
+            (tmp_path / "site.yaml").write_text(block.commands)
+            assert loader.site_file(tmp_path / "site.yaml")
+        elif what == POLICY:
+            assert json.loads(block.commands)["Statement"]
+        elif block.kind in ("sh", ""):
+            subprocess.run(["bash", "-n"], input=block.commands if block.kind else "", text=True, check=True)
+            lines += block.commands.replace("/opt/penstock/current/bin/", "").splitlines()
+    for line in lines:
+        for words in commands_in(re.sub(r"\$\w+", "1", re.sub(r"(^| +)#.*| 2?>.*", "", line))):
+            argument_parser.build().parse_args([word for word in words if word != "&"])
+    for text in [text for text in spans if re.match(r"[a-z_]+: \S", text)]:
+        ((key, value),) = yaml.safe_load(text).items()
+        above = {key: value} if key in keys_of(Config) else {"datasets": {"imagenet": {key: value}}}
+        loader.load_text(json.dumps(over(configuration(""), above)), "penstock.yaml")
