@@ -12,12 +12,13 @@ import json
 import os
 import pwd
 import re
-import shlex
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -27,7 +28,7 @@ from tests.cluster.machine import remove
 from tests.cluster.place import job_user
 from tests.docs import page
 from tests.docs.page import Block
-from tests.support import aws_services
+from tests.support import aws_services, schedule
 from tests.support.s3server import S3Server
 
 from penstock.cli import argument_parser
@@ -47,6 +48,7 @@ RUN, CRON, AGAIN, CONFIG, SITE, PROFILE, POLICY, SCRIPT, SLURM, PARSED = (
     "written to train.sh", "run by tests/slurm/test_how_to.py", "parsed",
 )  # fmt: skip
 KINDS = {"sh": RUN, "": CRON, "yaml": CONFIG, "ini": PROFILE, "json": POLICY}
+FILES = {SITE: "site.yaml.new", PROFILE: "~/.aws/config"}
 ROOT, VENDOR, ON_SLURM = (PARSED, "needs root"), (PARSED, "needs such a file system"), (SLURM, "needs SLURM")
 ELSEWHERE = {
     ("beegfs", "penstock"): VENDOR,
@@ -58,7 +60,6 @@ ELSEWHERE = {
     ("first-set-up", "penstock preflight\n"): ON_SLURM,
     ("first-set-up", "MAILTO"): ON_SLURM,
     ("first-set-up", "#SCRON"): ON_SLURM,
-    ("first-set-up", "node_exporter"): (PARSED, "a program of others"),
     ("nightly-audits", "#SCRON"): ON_SLURM,
     ("offline", "make wheels"): (PARSED, "tests/workflow/test_wheels.py runs the lines of install.md"),
     ("offline", "penstock --backend local"): (PARSED, "without-slurm.md has the same command"),
@@ -72,22 +73,20 @@ ELSEWHERE = {
     ("weka", "penstock"): VENDOR,
     ("without-slurm", "penstock --backend slurm"): ON_SLURM,
 }
-ORDER = ("without-slurm", "first-set-up", "new-data", "nightly-audits", "several-teams", "offline",
-         "publish-a-tree", "s3-role")  # fmt: skip
-"""What a page publishes, the pages behind it use."""
+CHAINS = (("without-slurm", "new-data", "nightly-audits", "several-teams"),
+          ("publish-a-tree", "first-set-up", "offline"), ("s3-role",))  # fmt: skip
+"""What a page publishes, those behind it use."""
 KEYS = "aws_access_key_id = role\\naws_secret_access_key = s3cret\\n"
 PREPARED = {
-    "without-slurm": f"mkdir ~/.aws; printf '[default]\\nendpoint_url = STORE\\n{KEYS}' >~/.aws/config",
     "new-data": "head -c 20000 /dev/urandom >/source/imagenet/train/7.tar",
     "publish-a-tree": "cp -a /source/coco /scratch/old; cd /scratch/old/coco\n"
     "rm train/1.tar; echo x >train/2.tar; echo x >NOTES; cd - >/dev/null",
-    "s3-role": f"rm ~/.aws/config; umask 077; mkdir -p ~/.config/penstock\n"
-    f"printf '{KEYS}' >~/.config/penstock/s3\n"
+    "s3-role": f"umask 077; mkdir -p ~/.config/penstock; printf '{KEYS}' >~/.config/penstock/s3\n"
+    "rm ~/.aws/config\n"
     "printf '[staging-keys]\\naws_access_key_id = A\\naws_secret_access_key = B\\n' >~/.aws/credentials",
 }  # fmt: skip
 PLACES = ("/beegfs/", "/scratch/", "/source/", "/srv/", "/var/lib/node-exporter", "/data/outgoing",
           "/run/secrets/", "/usr/local/bin/fetch-keys")  # fmt: skip
-"""Of the pages and of `PREPARED`; here they lie below a folder of the test."""
 
 
 def blocks(name: str) -> Iterator[tuple[Block, str]]:
@@ -106,9 +105,7 @@ def over(values: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, **merged}
 
 
-def configuration(
-    name: str, block: str = "", more: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Any]:
+def configuration(name: str, block: str = "", **more: Any) -> dict[str, Any]:
     """What a page's block says, over the least that a configuration has, and `more` of its dataset."""
     dataset, root = ("coco", "/scratch") if name == "publish-a-tree" else ("imagenet", "/beegfs")
     datasets = {dataset: {"source": f"s3://bucket/{dataset}/", **more}}
@@ -127,7 +124,7 @@ class Scene(NamedTuple):
     def here(self, text: str) -> str:
         for place in PLACES:
             text = text.replace(place, f"{self.top}{place}")
-        text = text.replace("/data/datasets", f"{self.top}/beegfs/datasets").replace("STORE", self.endpoint)
+        text = text.replace("/data/datasets", f"{self.top}/beegfs/datasets")
         return text.replace("/opt/penstock/current/bin", str(page.BIN))
 
     def file(self, path: str, text: str, how: str = ">") -> str:
@@ -135,20 +132,23 @@ class Scene(NamedTuple):
 
     def configured(self, name: str, block: str = "") -> str:
         block = block.replace("group: datasets", f"group: {self.group}").replace("transfer", "data")
-        if not self.on_slurm:
-            values = configuration(name, block)
-            if values.get("cluster", {}).get("backend") == "slurm":
-                del values["cluster"]
-        else:
-            options = {"endpoint_url": self.endpoint, "anon": True}
-            more = {"storage_options": options, "permissions": {"group": self.group}}
-            values = {"cluster": {"backend": "slurm"}, **configuration(name, block, more)}
-        return self.file("penstock.yaml", json.dumps(values, indent=1))
+        if self.on_slurm:
+            more = {"storage_options": {"endpoint_url": self.endpoint, "anon": True}}
+            values = configuration(name, block, permissions={"group": self.group}, **more)
+            # A job that waits reads the file when it starts.
+            wait = 'until [ -z "$(squeue -h)" ]; do sleep 0.5; done\n'
+            return wait + self.file("penstock.yaml", json.dumps({"cluster": {"backend": "slurm"}, **values}))
+        values = configuration(name, block)
+        if values.get("cluster", {}).get("backend") == "slurm":
+            del values["cluster"]
+        return self.file("penstock.yaml", json.dumps(values))
 
     def session(self, name: str, wanted: Sequence[str]) -> Iterator[Block]:
         """The blocks of a page as commands, in a working directory of its own."""
-        begin = f"mkdir -p {self.top}/srv/{name}; cd {self.top}/srv/{name}\n"
-        begin += "" if self.on_slurm else self.here(PREPARED.get(name, "")) + "\n"
+        begin = f"mkdir -p {self.top}/srv/{name} ~/.aws; cd {self.top}/srv/{name}\n"
+        if not self.on_slurm:
+            begin += f"printf '[default]\\nendpoint_url = {self.endpoint}\\n{KEYS}' >~/.aws/config\n"
+            begin += self.here(PREPARED.get(name, "")) + "\n"
         begin += "" if name == "without-slurm" and not self.on_slurm else self.configured(name)
         for script in (block.commands for block, what in blocks(name) if what == SCRIPT):
             begin += self.file("train.sh", script)
@@ -156,31 +156,14 @@ class Scene(NamedTuple):
         yield Block("", 0, begin)
         for block, what in blocks(name):
             text = self.here(block.commands.replace("/srv/staging", f"/srv/{name}"))
-            if what == CONFIG:
+            if what in FILES:
+                text = self.file(FILES[what], block.commands, ">>")
+            elif what == CONFIG:
                 text = self.configured(name, block.commands) + again
-            elif what == SITE:
-                text = self.file("site.yaml.new", block.commands)
-            elif what == PROFILE:
-                text = self.file("~/.aws/config", block.commands, ">>")
-            elif what in wanted:
-                text = text if block.kind else scheduled(text)
-            else:
-                continue
-            yield Block(block.section, block.line, text, block.kind, block.shown)
-
-
-def scheduled(text: str) -> str:
-    """A crontab's lines as cron runs them; with `#SCRON` lines as the batch job that SLURM makes of them."""
-    lines = [line.replace("\\%", "%") for line in re.findall(r"^(?:\S+ ){5} *(cd .*)$", text, re.MULTILINE)]
-    assert lines
-    if options := " ".join(re.findall(r"^#SCRON (.*)$", text, re.MULTILINE)):
-        asked = re.sub(r"--output=\S+", "--output=entry.log", options)
-        script = f"printf '#!/bin/sh\\n%s\\n' {shlex.quote(lines[0])} >entry.sh\n"
-        return f"{script}sbatch --wait {asked} entry.sh || {{ cat entry.log; false; }}\n"
-    env = 'env -i HOME="$HOME" PATH="$(dirname "$(command -v squeue || echo /usr/bin/x)"):/usr/bin:/bin"'
-    env += ' ${SLURM_CONF:+SLURM_CONF="$SLURM_CONF"} ${PENSTOCK_AS_ROOT:+PENSTOCK_AS_ROOT=1}'
-    silent = '; test -z "$said" || { echo "$said"; false; }\n'
-    return "".join(f"said=$({env} /bin/sh -c {shlex.quote(line)}){silent}" for line in lines)
+            elif not block.kind:
+                text = schedule.commands(text)
+            if what in (CONFIG, *FILES, *wanted):
+                yield Block(block.section, block.line, text, block.kind, block.shown)
 
 
 @contextmanager
@@ -201,37 +184,40 @@ def scene(folder: str = "/tmp", *, on_slurm: bool = False) -> Iterator[Scene]:
         for path in (top, *top.rglob("*")):
             os.chown(path, account.pw_uid, account.pw_gid)
         top.chmod(0o755)
-        keys = {} if on_slurm else {"access_key": "role", "secret_key": "s3cret"}
-        with S3Server(top / "source", options=["--checksums"], **keys) as store:
+        key, secret = ("", "") if on_slurm else ("role", "s3cret")
+        with S3Server(top / "source", options=["--checksums"], access_key=key, secret_key=secret) as store:
             yield Scene(top, store.endpoint, grp.getgrgid(account.pw_gid).gr_name, on_slurm)
     finally:
         remove(top)
 
 
-def ran(at: Scene, name: str, wanted: Sequence[str], env: Mapping[str, str], **how: Any) -> None:
-    """Run these blocks of a page, and compare what they print with what it shows."""
-    session = list(at.session(name, wanted))
-    printed = page.run(session, name, env={"HOME": str(at.top / "home"), **env}, **how)
-    for block, output in zip(session, printed, strict=True):
-        shown = page.normal(PAGES[name][slice(*block.shown)]) if block.shown else ""
-        rest = page.normal(output.replace(f"{at.top}/", "/"))
-        for part in filter(None, re.split(r"^ *\.\.\.$", shown, flags=re.MULTILINE)):
-            _, there, rest = rest.partition(part.strip("\n"))
-            assert there, f"{name}.md, line {block.line}, shows\n{part}\nbut this was printed:\n{output}"
+def ran(at: Scene, wanted: Sequence[str], env: Mapping[str, str], names: Sequence[str], **how: Any) -> None:
+    """Run these blocks of the pages, and compare what they print with what the pages show."""
+    for name in names:
+        session = list(at.session(name, wanted))
+        printed = page.run(session, name, env={"HOME": str(at.top / "home" / name), **env}, **how)
+        for block, output in zip(session, printed, strict=True):
+            shown = page.normal(PAGES[name][slice(*block.shown)]) if block.shown else ""
+            rest = page.normal(output.replace(f"{at.top}/", "/"))
+            for part in filter(None, re.split(r"^ *\.\.\.$", shown, flags=re.MULTILINE)):
+                _, there, rest = rest.partition(part.strip("\n"))
+                assert there, (
+                    f"{name}.md, line {block.line}, shows\n{part}\nand not what was printed:\n{output}"
+                )
 
 
 def test_the_pages_commands_run() -> None:
     with scene() as at, aws_services.serving() as address:
         names = ("AWS_ENDPOINT_URL_STS", "AWS_EC2_METADATA_SERVICE_ENDPOINT")
         env = {"AWS_ENDPOINT_URL_S3": at.endpoint, **dict.fromkeys(names, address)}
-        for name in ORDER:
-            ran(at, name, (RUN, CRON), env)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(partial(ran, at, (RUN, CRON), env), CHAINS))
 
 
 def test_no_block_is_left_out() -> None:
     for name, text in PAGES.items():
         kinds = {what for _, what in blocks(name)}
-        assert not kinds & {RUN, CRON} or name in ORDER, name
+        assert not kinds & {RUN, CRON} or name in chain.from_iterable(CHAINS), name
         shown = [block.kind for block, _ in blocks(name) if block.shown]
         assert shown == ["sh"] * text.count("```text"), name
         assert len(list(blocks(name))) + len(shown) == text.count("\n```") / 2, name

@@ -19,9 +19,8 @@ PAGES = ("first-set-up", "nightly-audits", "training-job", "offline", "without-s
 
 def test_the_pages_commands_on_a_cluster(slurm: Machine) -> None:
     with scene(str(slurm.folder), on_slurm=True) as at:
-        for name in PAGES:
-            how = {"path": f"{page.BIN}:{slurm.env['PATH']}", "folder": str(slurm.folder)}
-            ran(at, name, (SLURM,), {"SLURM_CONF": str(slurm.conf)}, **how)
+        how = {"path": f"{page.BIN}:{slurm.env['PATH']}", "folder": str(slurm.folder)}
+        ran(at, (SLURM,), {"SLURM_CONF": str(slurm.conf)}, PAGES, **how)
         wait_for(lambda: not slurm.run("squeue", "-h").stdout, "the jobs that the pages submit")
         ended = slurm.run("squeue", "-h", "--states=all", "-o", "%T %j").stdout
         assert {line.split()[0] for line in ended.splitlines()} == {"COMPLETED"}, ended
