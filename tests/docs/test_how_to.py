@@ -17,7 +17,6 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +26,6 @@ from tests.cli.test_examples import commands_in
 from tests.cluster.machine import remove
 from tests.cluster.place import job_user
 from tests.docs import page
-from tests.docs.page import Block
 from tests.support import aws_services, schedule
 from tests.support.s3server import S3Server
 
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/how-to"
 PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
-WORDS = 600
 RUN, CRON, AGAIN, CONFIG, SITE, PROFILE, POLICY, SCRIPT, SLURM, PARSED = (
     "run", "run as cron does", "run behind each configuration", "loaded, then used",
     "loaded as the site's file, then used", "used by the commands behind it", "read as JSON",
@@ -82,14 +79,14 @@ PREPARED = {
     "publish-a-tree": "cp -a /source/coco /scratch/old; cd /scratch/old/coco\n"
     "rm train/1.tar; echo x >train/2.tar; echo x >NOTES; cd - >/dev/null",
     "s3-role": f"umask 077; mkdir -p ~/.config/penstock; printf '{KEYS}' >~/.config/penstock/s3\n"
-    "rm ~/.aws/config\n"
+    "rm ~/.aws/config; chmod +x /usr/local/bin/fetch-keys\n"
     "printf '[staging-keys]\\naws_access_key_id = A\\naws_secret_access_key = B\\n' >~/.aws/credentials",
 }  # fmt: skip
 PLACES = ("/beegfs/", "/scratch/", "/source/", "/srv/", "/var/lib/node-exporter", "/data/outgoing",
           "/run/secrets/", "/usr/local/bin/fetch-keys")  # fmt: skip
 
 
-def blocks(name: str) -> Iterator[tuple[Block, str]]:
+def blocks(name: str) -> Iterator[tuple[page.Block, str]]:
     """Each block of a page, and what becomes of it."""
     for block in page.blocks(PAGES[name], tuple(KINDS)):
         exceptions = (
@@ -109,8 +106,7 @@ def configuration(name: str, block: str = "", **more: Any) -> dict[str, Any]:
     """What a page's block says, over the least that a configuration has, and `more` of its dataset."""
     dataset, root = ("coco", "/scratch") if name == "publish-a-tree" else ("imagenet", "/beegfs")
     datasets = {dataset: {"source": f"s3://bucket/{dataset}/", **more}}
-    least = {"target": {"root": f"{root}/datasets"}, "datasets": datasets}
-    return over(least, yaml.safe_load(block) or {})
+    return over({"target": {"root": f"{root}/datasets"}, "datasets": datasets}, yaml.safe_load(block) or {})
 
 
 class Scene(NamedTuple):
@@ -143,9 +139,10 @@ class Scene(NamedTuple):
             del values["cluster"]
         return self.file("penstock.yaml", json.dumps(values))
 
-    def session(self, name: str, wanted: Sequence[str]) -> Iterator[Block]:
+    def session(self, name: str, wanted: Sequence[str]) -> Iterator[page.Block]:
         """The blocks of a page as commands, in a working directory of its own."""
-        begin = f"mkdir -p {self.top}/srv/{name} ~/.aws; cd {self.top}/srv/{name}\n"
+        begin = f"cd {self.top}; mkdir -p ~/.aws {{beegfs,scratch}}/datasets scratch/old data/outgoing\n"
+        begin += f"mkdir -p srv/{name}; cd srv/{name}\n"
         if not self.on_slurm:
             begin += f"printf '[default]\\nendpoint_url = {self.endpoint}\\n{KEYS}' >~/.aws/config\n"
             begin += self.here(PREPARED.get(name, "")) + "\n"
@@ -153,7 +150,7 @@ class Scene(NamedTuple):
         for script in (block.commands for block, what in blocks(name) if what == SCRIPT):
             begin += self.file("train.sh", script)
         again = "".join(block.commands for block, what in blocks(name) if what == AGAIN)
-        yield Block("", 0, begin)
+        yield page.Block("", 0, begin)
         for block, what in blocks(name):
             text = self.here(block.commands.replace("/srv/staging", f"/srv/{name}"))
             if what in FILES:
@@ -163,24 +160,22 @@ class Scene(NamedTuple):
             elif not block.kind:
                 text = schedule.commands(text)
             if what in (CONFIG, *FILES, *wanted):
-                yield Block(block.section, block.line, text, block.kind, block.shown)
+                yield page.Block(block.section, block.line, text, block.kind, block.shown)
 
 
 @contextmanager
 def scene(folder: str = "/tmp", *, on_slurm: bool = False) -> Iterator[Scene]:
     account, top = pwd.getpwnam(job_user()), Path(tempfile.mkdtemp(prefix="how-to-", dir=folder))
     try:
-        for made in ("home", "beegfs/datasets", "scratch/datasets", "scratch/old", "srv", "data/outgoing",
-                     "var/lib/node-exporter", "usr/local/bin", "run/secrets/aws"):  # fmt: skip
+        for made in ("beegfs", "scratch", "var/lib/node-exporter", "run/secrets/aws", "usr/local/bin"):
             (top / made).mkdir(parents=True)
-        for dataset in ("imagenet", "coco"):
-            (top / "source" / dataset / "train").mkdir(parents=True)
+        for train in (top / "source/imagenet/train", top / "source/coco/train"):
+            train.mkdir(parents=True)
             for number in range(1, 41):
-                (top / "source" / dataset / f"train/{number}.tar").write_bytes(os.urandom(20_000))
+                (train / f"{number}.tar").write_bytes(os.urandom(20_000))
         (top / "run/secrets/aws/token").write_text("token")
         helper = top / "usr/local/bin/fetch-keys"
         helper.write_text(f"#!/bin/sh\necho '{json.dumps({'Version': 1, **aws_services.KEYS})}'\n")
-        helper.chmod(0o755)
         for path in (top, *top.rglob("*")):
             os.chown(path, account.pw_uid, account.pw_gid)
         top.chmod(0o755)
@@ -201,23 +196,20 @@ def ran(at: Scene, wanted: Sequence[str], env: Mapping[str, str], names: Sequenc
             rest = page.normal(output.replace(f"{at.top}/", "/"))
             for part in filter(None, re.split(r"^ *\.\.\.$", shown, flags=re.MULTILINE)):
                 _, there, rest = rest.partition(part.strip("\n"))
-                assert there, (
-                    f"{name}.md, line {block.line}, shows\n{part}\nand not what was printed:\n{output}"
-                )
+                assert there, f"{name}.md, line {block.line}, shows {part}\nThis was printed: {output}"
 
 
 def test_the_pages_commands_run() -> None:
     with scene() as at, aws_services.serving() as address:
-        names = ("AWS_ENDPOINT_URL_STS", "AWS_EC2_METADATA_SERVICE_ENDPOINT")
-        env = {"AWS_ENDPOINT_URL_S3": at.endpoint, **dict.fromkeys(names, address)}
+        env = dict.fromkeys(("AWS_ENDPOINT_URL_STS", "AWS_EC2_METADATA_SERVICE_ENDPOINT"), address)
+        env["AWS_ENDPOINT_URL_S3"] = at.endpoint
         with ThreadPoolExecutor() as pool:
             list(pool.map(partial(ran, at, (RUN, CRON), env), CHAINS))
 
 
 def test_no_block_is_left_out() -> None:
     for name, text in PAGES.items():
-        kinds = {what for _, what in blocks(name)}
-        assert not kinds & {RUN, CRON} or name in chain.from_iterable(CHAINS), name
+        assert name in sum(CHAINS, ()) or not {RUN, CRON} & {what for _, what in blocks(name)}
         shown = [block.kind for block, _ in blocks(name) if block.shown]
         assert shown == ["sh"] * text.count("```text"), name
         assert len(list(blocks(name))) + len(shown) == text.count("\n```") / 2, name
@@ -228,7 +220,7 @@ def test_no_block_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_short_and_begins_with_a_command(name: str) -> None:
-    assert len(PAGES[name].split()) <= WORDS
+    assert len(PAGES[name].split()) <= 600
     begin = PAGES[name].partition("\n```")[0].split("\n", 1)[1]
     assert len(re.findall(r"[.:](?:\s|$)", begin)) <= 2, begin
 
@@ -236,7 +228,7 @@ def test_a_page_is_short_and_begins_with_a_command(name: str) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_commands_and_configurations_are_taken(name: str, tmp_path: Path) -> None:
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", PAGES[name], flags=re.DOTALL))
-    lines = [line for line in spans if line.startswith("penstock ")]
+    lines = [*filter(re.compile("penstock ").match, spans)]
     for block, what in blocks(name):
         if what == CONFIG:
             loader.load_text(json.dumps(configuration(name, block.commands)), "penstock.yaml")
@@ -251,7 +243,7 @@ def test_commands_and_configurations_are_taken(name: str, tmp_path: Path) -> Non
     for line in lines:
         for words in commands_in(re.sub(r"\$\w+", "1", re.sub(r"(^| +)#.*| 2?>.*", "", line))):
             argument_parser.build().parse_args([word for word in words if word != "&"])
-    for text in [text for text in spans if re.match(r"[a-z_]+: \S", text)]:
+    for text in filter(re.compile(r"[a-z_]+: \S").match, spans):
         ((key, value),) = yaml.safe_load(text).items()
         above = {key: value} if key in keys_of(Config) else {"datasets": {"imagenet": {key: value}}}
         loader.load_text(json.dumps(over(configuration(""), above)), "penstock.yaml")
