@@ -68,21 +68,25 @@ _ENDS_WITH = re.compile(r"^(.*\S) +# ends with (\d+)$", re.MULTILINE)
 
 @dataclass
 class Block:
-    """Commands of a page, below the heading `section`."""
+    """Commands of a page, below the heading `section`; or what another fence of the page holds."""
 
     section: str
     line: int
     commands: str
+    kind: str = "sh"
+    """The word behind the fence."""
     shown: tuple[int, int] | None = None
     """Where in the page stands what they print."""
 
 
-def blocks(text: str) -> list[Block]:
+def blocks(text: str, kinds: Sequence[str] = ("sh",)) -> list[Block]:
+    """The blocks of these kinds, in their order."""
     section, listed = "", list[Block]()
     for part in _PART.finditer(text):
         section = part["heading"] or section
-        if part["kind"] == "sh":
-            listed.append(Block(section, text.count("\n", 0, part.start()) + 2, part["body"]))
+        if part["kind"] in kinds:
+            line = text.count("\n", 0, part.start()) + 2
+            listed.append(Block(section, line, part["body"], part["kind"]))
         elif part["kind"] == "text" and listed and not listed[-1].shown:
             listed[-1].shown = part.span("body")
     return listed
