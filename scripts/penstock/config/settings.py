@@ -731,7 +731,7 @@ Interpreter = Annotated[
 @dataclass(frozen=True, eq=False, repr=False)
 class ClusterConfig(Settings):
     """Where the steps run, and what they ask of SLURM. The job options (from `partition` on) hold for every
-    step; `steps` changes them for one. docs/slurm.md says what becomes of each."""
+    step; `steps` changes them for one. docs/slurm-options.md says what becomes of each."""
 
     backend: Annotated[
         str,
