@@ -1,5 +1,5 @@
 """The keys of `storage_options`, of each kind of source that penstock reads itself: what may be written for
-them, and what docs/configuration.md says of them. Declarations alone: no class here is ever instantiated.
+them, and what docs/configuration-sources.md says of them. Declarations alone: no class here is ever instantiated.
 
 `config.semantic_checks` and `config.validation` refuse other keys and values by the annotations, which
 `config.annotations` explains. Of what fsspec opens (another scheme, or `reader: fsspec`) no key is checked.
