@@ -91,8 +91,9 @@ THIRD = """| `storage_options` | What a source's or a dataset's `storage_options
 | environment | The environment variables that penstock reads. | [environment.md](environment.md) |
 
 Other pages say how the keys act: [sources.md](sources.md) of each kind of source,
-[slurm-options.md](slurm-options.md) of `cluster`, [audit.md](audit.md) of `verify` and `audit`,
-[retention.md](retention.md) of `retention` and `gc`.
+[slurm-options.md](slurm-options.md) of `cluster`, [audit-proof.md](audit-proof.md) of `verify`,
+[audit.md](audit.md) of `audit`, [retention.md](retention.md) of `retention` and `gc`.
+
 `snakemake --config` sets values for one run ([snakemake.md](snakemake.md#values-for-one-run)).
 """
 OF_DATASETS = "datasets.<dataset>."

@@ -1,4 +1,4 @@
-"""The lines of docs/audit.md that run audits on a schedule, to be run as they are written there."""
+"""The lines of docs/audit-schedule.md that run audits on a schedule, to be run as they are written there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "audit-schedule.md"
 _ENTRY = re.compile(r"^(?:\S+ ){5} *(cd /srv/staging .*)$", re.MULTILINE)
 
 

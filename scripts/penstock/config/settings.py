@@ -858,7 +858,7 @@ class EngineConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VerifyConfig(Settings):
-    """What a release must prove before it is published, and how. docs/audit.md explains the grades."""
+    """What a release must prove before it is published, and how. docs/audit-proof.md explains the grades."""
 
     source_checksum: Annotated[
         str,
@@ -887,7 +887,7 @@ class VerifyConfig(Settings):
             a duration, each before its last reading is so old. Until then a file is carried over if inode,
             size and times are unchanged: it keeps grade and date of its last reading, and counts as
             `carried`. If `minimum_grade` is `reread` or more, all are read.
-            [audit.md](audit.md#linked-files) says when a file is due, and what that proves."""),
+            [audit-linked.md](audit-linked.md) says when a file is due, and what that proves."""),
         Example("all", "7d"),
         APART,
     ] = 30 * 86_400.0  # None (`all`) if each linked file is read each time
@@ -926,7 +926,7 @@ class VerifyConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditConfig(Settings):
-    """What an audit does with files whose data lies elsewhere. docs/audit.md explains it."""
+    """What an audit does with files whose data lies elsewhere. docs/audit-reading.md explains it."""
 
     recall: Annotated[
         Size,
