@@ -146,7 +146,9 @@ SHOWN_OF_SLURM = ["L1", "L2", "L3", "L4", "L5", "Z1", *(f"S{number}" for number 
 SHOWN_BY = re.compile(r"\|(?: ([A-Z]\d+))? \| .+ \| (`tests/[^`]+`(?:, `tests/[^`]+`)*) \|")
 
 
-@pytest.mark.parametrize(("page", "ids"), [("filesystems", TO_BE_SHOWN), ("slurm-tests", SHOWN_OF_SLURM)])
+@pytest.mark.parametrize(
+    ("page", "ids"), [("filesystems-tests", TO_BE_SHOWN), ("slurm-tests", SHOWN_OF_SLURM)]
+)
 def test_the_page_names_a_test_that_carries_the_id_of_each_requirement(page: str, ids: list[str]) -> None:
     _, _, text = (CHECKOUT / f"docs/{page}.md").read_text().partition("\n## Which test shows what\n")
     table = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("|")][2:]
