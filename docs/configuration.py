@@ -111,6 +111,15 @@ OPTIONS = """\
 What a source's or a dataset's `storage_options` takes, for each kind of source. [sources.md](sources.md) says
 how each kind behaves. A key without a value (`null`) is one that was not given. Where no default is shown
 there is none. No option holds a secret; the last column says which of them refer to one.
+
+The options of Azure and Google are in [configuration-clouds.md](configuration-clouds.md).
+"""
+CLOUDS = ("azure", "gcs")  # kinds of sources whose options have a page of their own
+OF_CLOUDS = """\
+# Configuration: options of Azure and Google
+
+What `storage_options` takes for these sources; [configuration-sources.md](configuration-sources.md) has the
+other kinds, and says how to read the tables.
 """
 OTHERS = """
 ## fsspec
@@ -137,7 +146,10 @@ def pages() -> dict[str, str]:
     """Return the text of each page, by its file's name."""
     texts = {name: _sections(name, *of_page) for name, of_page in PAGES.items()}
     texts["configuration.md"] = _first()
-    texts["configuration-sources.md"] = "".join([OPTIONS, *_storage_options()])
+    texts["configuration-sources.md"] = "".join(
+        [OPTIONS, *_storage_options(CLOUDS, within=False), *_others()]
+    )
+    texts["configuration-clouds.md"] = "".join([OF_CLOUDS, *_storage_options(CLOUDS, within=True)])
     texts["environment.md"] = "".join([ENVIRONMENT, *_environment()])
     return {name: text + TAIL for name, text in texts.items()}
 
@@ -260,12 +272,15 @@ def _examples(name: str, key: Key) -> str:
 def _entry(dotted: str, key: Key, beside: Mapping[str, Key]) -> str:
     name = dotted.rpartition(".")[2]
     shown = "; ".join(text for text in (values(key), default(name, key, beside)) if text)
-    return f"\n### `{dotted}`\n\n*{shown}*\n\n{key.text}{_examples(name, key)}\n"
+    examples = _examples(name, key).strip()
+    text = f"{key.text}\n\n{examples}" if examples else key.text
+    return f"\n### `{dotted}`\n\n*{shown}*\n\n{text}\n"
 
 
-def _storage_options() -> Iterator[str]:
+def _storage_options(names: tuple[str, ...], *, within: bool) -> Iterator[str]:
+    """Yield the options of the kinds of sources that are, or are not, among `names`."""
     for kind in KINDS:
-        if (settings_class := kind.options) is None:
+        if (settings_class := kind.options) is None or (kind.name in names) is not within:
             continue
         urls = ", ".join(f"`{scheme}://`" if scheme else "a path" for scheme in kind.schemes)
         yield f"\n## {kind.name}\n\nFor {urls}. {settings_class.__doc__}\n"
@@ -275,6 +290,9 @@ def _storage_options() -> Iterator[str]:
         if secrets := getattr(settings_class, "SECRETS", ()):
             yield "\nWhere the secret comes from, the first that is there:\n\n"
             yield from (f"{number}. {text}\n" for number, text in enumerate(secrets, 1))
+
+
+def _others() -> Iterator[str]:
     yield OTHERS
     yield from (f"| `{scheme}://` | {PACKAGES[scheme]} |\n" for scheme in PACKAGES)
 

@@ -137,11 +137,10 @@ class TargetConfig(Settings):
             STRIPING,
         ),
         About("""Over how many targets of a BeeGFS or a Lustre new files are striped. It is set on the staging
-            folder before its first file is made, and read back. `inherit` leaves it as the folder has it.
-            `auto` goes by the size class that holds most of the bytes: 1 target for files below 16 MiB, 4
-            below 1 GiB, else 8. `targets=4, chunk=1MiB` names both; a chunk that is not named stays, and so
-            does the pool. If the site forbids it (BeeGFS: `sysAllowUserSetPattern`), a warning has the
-            administrator's command."""),
+            folder before its first file is made, and read back. `inherit` leaves it as it is. `auto` goes by
+            the size class that holds most bytes: 1 target for files below 16 MiB, 4 below 1 GiB, else 8.
+            `targets=4, chunk=1MiB` names both; a chunk that is not named stays, as does the pool. If the site
+            forbids it (BeeGFS: `sysAllowUserSetPattern`), a warning has the administrator's command."""),
         Example("auto", "targets=4, chunk=1MiB"),
     ] = "inherit"
     sign_with: Annotated[
@@ -514,8 +513,8 @@ class DatasetConfig(Settings):
     links: Annotated[
         str,
         Choice("refuse", "skip", "follow"),
-        About("""Symbolic links in a source that is a folder, or shows them (FTP, SFTP): `refuse` names them
-            and copies nothing, `skip` leaves them out and counts them, `follow` copies the regular files that
+        About("""Symbolic links in a source that is a folder, or shows them (FTP, SFTP). `refuse` names them
+            and copies nothing. `skip` leaves them out and counts them. `follow` copies the regular files that
             they lead to, of a folder those below the source."""),
         DECIDES,
     ] = "refuse"
@@ -763,7 +762,7 @@ class ClusterConfig(Settings):
         Choice("commands", "pyslurm", "auto"),
         About("""How penstock talks to SLURM. `commands`: by sbatch, squeue and the like. `pyslurm`: by its
             Python bindings for submissions, cancels, throttles, nodes and partitions, and by the commands for
-            the rest; preflight stops where pyslurm cannot be used. `auto`: as `pyslurm` where it can be used,
+            the rest. Preflight stops where pyslurm cannot be used. `auto`: as `pyslurm` where it can be used,
             else as `commands`. Receipts of copy and verify name the way taken (`slurm_api`)."""),
     ] = "commands"
     pyslurm_python: Annotated[
@@ -819,9 +818,9 @@ class PlanConfig(Settings):
         About("""How files that did not change since the current release come into the new one. `reflink`: an
             inode of its own that shares the blocks (XFS, btrfs). `link`: a hard link, one inode for both
             releases. `copy`: copied on the target, which takes the room once more. `none`: fetched from the
-            source again. `auto` is `reflink` where the file system can do it, else `link`, else `none`; it
-            never copies. If files would be linked and the current release has other `permissions`, plan
-            stops, and says how many bytes are doubled. `--copy-unchanged` copies them."""),
+            source again. `auto`: `reflink` where the file system can do it, else `link`, else `none`. If
+            files would be linked and the current release has other `permissions`, plan stops and says how
+            many bytes are doubled. `--copy-unchanged` copies them."""),
         Example("copy"),
         APART,
     ] = "auto"
@@ -876,8 +875,8 @@ class VerifyConfig(Settings):
         About("""The weakest proof of what was stored that a file may be published with: `written` and not
             read back, `reread`, `cold` (read back past this machine's caches), `cold-other-node` (and by a
             node that did not write it). `auto` wants `cold` where the target allows it, `reread` elsewhere.
-            With `auto` a linked file that a job holds in memory on the node that verifies may have `reread`
-            where `cold` is wanted; a warning counts such files."""),
+            With `auto` a linked file may have `reread` where `cold` is wanted, if a job holds it in memory on
+            the node that verifies. A warning counts such files."""),
         APART,
     ] = "auto"
     linked: Annotated[
@@ -885,7 +884,7 @@ class VerifyConfig(Settings):
         Unit("reading_age"),
         About("""Which files that are linked from the release before verify reads back. `all`: every one. With
             a duration, each before its last reading is so old. Until then a file is carried over if inode,
-            size and times are unchanged: it keeps grade and date of its last reading, and counts as
+            size and times are unchanged. It keeps grade and date of its last reading, and counts as
             `carried`. If `minimum_grade` is `reread` or more, all are read.
             [audit-linked.md](audit-linked.md) says when a file is due, and what that proves."""),
         Example("all", "7d"),
@@ -894,8 +893,8 @@ class VerifyConfig(Settings):
     direct: Annotated[
         str,
         Choice("unshared", "always"),
-        About("""Which files are read back by O_DIRECT on BeeGFS, where such a read harms other readers of the
-            file on the same node: theirs fail with EREMOTEIO (but for tuneFileCacheType=native). `unshared`:
+        About("""Which files are read back by O_DIRECT on BeeGFS. There such a read harms other readers of the
+            file on the same node: theirs fail with EREMOTEIO, but for tuneFileCacheType=native. `unshared`:
             files that no job can have open, which are those new in a staging. Released files are read after
             their pages were dropped, and the storage servers' memory may answer. `always`: all files, from
             the targets' disks, if no job reads on the nodes that verify, audit and repair. On other file
