@@ -78,8 +78,8 @@ $ penstock run
 penstock: cluster.backendx (line 10): unknown key; did you mean `backend`? [penstock.yaml]
 ```
 
-`penstock run --dry-run` reads the file and changes nothing. `penstock preflight` also tries target, source
-and cluster. An administrator may limit some keys for a whole machine ([site.md](site.md)).
+`penstock run --dry-run` reads the file, lists the source and changes nothing. `penstock preflight` also tries
+target and cluster. An administrator may limit some keys for a whole machine ([site.md](site.md)).
 
 ## All keys
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.docs.test_messages import texts_of_the_package
 
 from penstock.cli import argument_parser
 from penstock.core import errors
@@ -73,6 +74,20 @@ def test_anchors_within_the_page_exist() -> None:
 def test_the_real_parser_takes_each_command(command: str) -> None:
     words = shlex.split(command.removesuffix(" 2"))
     assert argument_parser.build().parse_args(words)
+
+
+def quoted() -> set[str]:
+    """The parts of messages that stand in the first column of the tables `it says`."""
+    tables = re.findall(r"^ *\| it says \|.*\n *\|[-|]+\|\n((?: *\|.*\n)+)", PAGE, re.MULTILINE)
+    cells = [row.strip().split(" | ")[0] for table in tables for row in table.splitlines()]
+    texts = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]
+    return {part.strip() for text in texts for part in text.split("...")}
+
+
+@pytest.mark.parametrize("part", sorted(quoted()))
+def test_quoted_messages_are_those_of_the_package(part: str) -> None:
+    texts = " ".join(text for _, text in texts_of_the_package())
+    assert part.removeprefix("photos ") in texts
 
 
 def test_commands_were_found() -> None:
