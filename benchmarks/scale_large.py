@@ -30,7 +30,7 @@ NOTICED = 300 * 7 / 6 + 10 + 120 + 1 + 30 / 2
 """Seconds, as `scale_runs.NOTICED`, with SlurmdTimeout=300, MessageTimeout=10, cred_expire=120 and
 bf_interval=30, which are SLURM's defaults."""
 OPS, A_FILE = 5000, 3
-"""`target.ops` of BeeGFS and Lustre, and what a small file takes of it (docs/filesystems.md)."""
+"""`target.ops` of BeeGFS and Lustre, and what a small file takes of it (docs/filesystems-room.md)."""
 STARTS = 100
 """Elements that SLURM starts a second."""
 WHOLE = Shape([(10**9, 20 * PB // 10**9)], 1000, 1000)

@@ -1,14 +1,16 @@
-"""Makes docs/configuration.md: every key, every option of a source, every environment variable.
+"""Makes docs/configuration.md and the pages that it leads to: every key, every option of a source, every
+environment variable.
 
 `python docs/configuration.py` (`make docs`). Keys come from the annotations of `penstock.config.settings`,
 options from those of `penstock.config.option_keys`, packages of protocols from the source that opens them,
-environment variables from docs/environment.yaml. A test fails where the page is not what this prints.
+environment variables from docs/environment.yaml. A test fails where a page is not what this prints.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,53 +22,109 @@ from penstock.config.source_kinds import KINDS
 from penstock.sources.generic.opener import PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.config.annotations import Key, ValueKind
 
 HERE = Path(__file__).parent
-PAGE = HERE / "configuration.md"
 UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time"}
 UNITS["time_limit"] = "`auto`, or a time"
 UNITS["reading_age"] = "`all`, or a time"
 UNITS["file_mode"] = UNITS["dir_mode"] = "octal mode, in quotes"
-HEAD = """\
+FIRST = """\
 # Configuration
 
-One YAML file holds everything: `penstock --config my.yaml`, `snakemake --configfile my.yaml`. This page lists
-every key, every option of every kind of source, and every environment variable. [config.yaml](../config.yaml)
-is an example that runs and shows each key with its default; [sources.md](sources.md) says how each kind of
-source behaves, [slurm.md](slurm.md) what becomes of the keys of `cluster`, [audit.md](audit.md) what the
-grades of `verify` mean.
+One YAML file says what is staged, where to, and by which means. `penstock init` writes it for this machine:
 
-Without `--config` it is the file that `PENSTOCK_CONFIG` names, else `penstock.yaml`, else `config.yaml`, in
-the working directory. `penstock init` writes one ([commands.md](commands.md#a-first-configuration)).
+```yaml
+target:
+  root: /beegfs/datasets        # one folder for each dataset is made below it
+datasets:
+  imagenet:
+    source: s3://bucket/imagenet/
+cluster:
+  backend: slurm                # or local
+```
 
-Only `target.root` and each dataset's `source` (or `sources`) must be given. Unknown keys are refused, with
-the nearest known one. Relative paths are relative to the working directory. No secret stands in this file:
-name a profile, or a file of mode 0600.
+Only `target.root` and each dataset's `source` (or `sources`) must be given. All other keys have defaults.
+[config.yaml](../config.yaml) is an example that runs and shows each key with its default.
 
-`snakemake --config` goes before the file, for one run: `--config engine='{limit: 1GiB/s}'`. Its values are
-sections, written and checked as those of the file; mappings are merged, anything else is replaced. Quotes
-count: `datasets='{imagenet: {permissions: {file_mode: "0440"}}}'`. Beside them it takes `dataset=NAME` or
-`dataset='[A, B]'`; `new_release=true` and `copy_unchanged=true` of a staging; `fraction`, `sample`, `limit`
-and `release` of `snakemake audit`. Anything else is refused. The steps read the result as a file,
-`results/.workflow/configurations/*.yaml`.
+## Which file counts
 
-Units are always written out; a bare number is refused, except 0 for sizes.
+The first of these:
+
+1. the file that `--config FILE` names (of Snakemake: `--configfile FILE`);
+2. the file that the environment variable `PENSTOCK_CONFIG` names;
+3. `penstock.yaml`, else `config.yaml`, in the working directory.
+
+## How it is written
+
+- **Units are written out.** A bare number is refused, except 0 for sizes.
+- **Relative paths** are relative to the working directory.
+- **No secret stands in this file.** Name a profile, or a file of mode 0600.
+- **Text that YAML reads otherwise** stands in quotes: `"0440"`, `"no"`, `"1:30"`.
 
 | kind | written as |
 |---|---|
 """
-OPTIONS = """
-## `storage_options`
+SECOND = """
+## When it is wrong
 
-What a source's or a dataset's `storage_options` takes, for each kind of source. A key without a value
-(`null`) is one that was not given. Where no default is shown there is none. No option holds a secret; the
-last column says which of them refer to one.
+Nothing is begun, and the command ends with status 2. The message names each problem with its key and line.
+Unknown keys are refused, with the nearest known one:
+
+```
+$ penstock run
+penstock: cluster.backendx (line 10): unknown key; did you mean `backend`? [penstock.yaml]
+```
+
+`penstock run --dry-run` reads the file, lists the source and changes nothing. `penstock preflight` also tries
+target and cluster. An administrator may limit some keys for a whole machine ([site.md](site.md)).
+
+## All keys
+
+| section | what it says | page |
+|---|---|---|
+"""
+THIRD = """| `storage_options` | What a source's or a dataset's `storage_options` takes. | \
+[configuration-sources.md](configuration-sources.md) |
+| environment | The environment variables that penstock reads. | [environment.md](environment.md) |
+
+Other pages say how the keys act: [sources.md](sources.md) of each kind of source,
+[slurm-options.md](slurm-options.md) of `cluster`, [audit-proof.md](audit-proof.md) of `verify`,
+[audit.md](audit.md) of `audit`, [retention.md](retention.md) of `retention` and `gc`.
+
+`snakemake --config` sets values for one run ([snakemake.md](snakemake.md#values-for-one-run)).
+"""
+OF_DATASETS = "datasets.<dataset>."
+RELEASES = ("permissions", "retention", "describe")  # keys of a dataset that have a page of their own
+PAGES = {  # the sections of each page, and its title
+    "configuration-target.md": (("target", "notify", "metrics"), "target, notices, metrics"),
+    "configuration-datasets.md": (("datasets",), "datasets"),
+    "configuration-releases.md": (("gc",), "permissions, retention, descriptions"),
+    "configuration-cluster.md": (("cluster", "plan", "engine", "bandwidth"), "cluster, engine, bandwidth"),
+    "configuration-verify.md": (("verify", "audit"), "verify and audit"),
+}
+OPTIONS = """\
+# Configuration: options of sources
+
+What a source's or a dataset's `storage_options` takes, for each kind of source. [sources.md](sources.md) says
+how each kind behaves. A key without a value (`null`) is one that was not given. Where no default is shown
+there is none. No option holds a secret; the last column says which of them refer to one.
+
+The options of Azure and Google are in [configuration-clouds.md](configuration-clouds.md).
+"""
+CLOUDS = ("azure", "gcs")  # kinds of sources whose options have a page of their own
+OF_CLOUDS = """\
+# Configuration: options of Azure and Google
+
+What `storage_options` takes for these sources; [configuration-sources.md](configuration-sources.md) has the
+other kinds, and says how to read the tables.
 """
 OTHERS = """
-### fsspec: any other protocol, and `s3://`, `az://`, `gs://` with `reader: fsspec`
+## fsspec
+
+For any other protocol, and for `s3://`, `az://`, `gs://` with `reader: fsspec`.
 
 The options are those of the protocol's package, which gets them as they are. Keys that would hold a secret
 are refused; the `KEY=VALUE` lines of `credentials_file`, a file of mode 0600, are handed on too. An
@@ -75,18 +133,58 @@ option that is nearly one that the package names is refused by preflight. Known 
 | protocol | package |
 |---|---|
 """
+ENVIRONMENT = """\
+# Environment variables
+
+The environment variables that penstock reads. The keys of the file are in
+[configuration.md](configuration.md).
+"""
 TAIL = "\n<!-- Generated by `make docs` from the settings: do not edit. -->\n"
 
 
-def page() -> str:
-    """The whole page."""
-    texts = [HEAD, *(f"| {kind} | {text} |\n" for kind, text in _units())]
+def pages() -> dict[str, str]:
+    """Return the text of each page, by its file's name."""
+    texts = {name: _sections(name, *of_page) for name, of_page in PAGES.items()}
+    texts["configuration.md"] = _first()
+    texts["configuration-sources.md"] = "".join(
+        [OPTIONS, *_storage_options(CLOUDS, within=False), *_others()]
+    )
+    texts["configuration-clouds.md"] = "".join([OF_CLOUDS, *_storage_options(CLOUDS, within=True)])
+    texts["environment.md"] = "".join([ENVIRONMENT, *_environment()])
+    return {name: text + TAIL for name, text in texts.items()}
+
+
+def _first() -> str:
+    texts = [FIRST, *(f"| {kind} | {text} |\n" for kind, text in _units()), SECOND]
+    where = {section: page for page, (sections, _) in PAGES.items() for section in sections}
     for name, key in keys_of(settings.Config).items():
-        texts.append(f"\n## `{name}`\n\n{key.text}\n")
-        texts.extend(_entry(*row) for row in keys_below(key, name))
+        meaning = key.text.partition(". ")[0].rstrip(".")
+        texts.append(f"| `{name}` | {meaning}. | [{where[name]}]({where[name]}#{name}) |\n")
         if name == "datasets":
-            texts.extend(_storage_options())
-    return "".join([*texts, *_environment(), TAIL])
+            releases = "configuration-releases.md"
+            keys = ", ".join(f"`{word}`" for word in RELEASES)
+            texts.append(f"| {keys} | Who reads it, and which releases stay. | ")
+            texts.append(f"[{releases}]({releases}) |\n")
+    return "".join([*texts, THIRD])
+
+
+def _sections(page: str, names: Sequence[str], title: str) -> str:
+    texts = [
+        f"# Configuration: {title}\n\n[configuration.md](configuration.md) says how the file is written.\n"
+    ]
+    keys = keys_of(settings.Config)
+    if page == "configuration-releases.md":
+        texts += [_entry(*row) for row in keys_below(keys["datasets"], "datasets") if _of_releases(row[0])]
+    for name in names:
+        text = re.sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", keys[name].text)
+        texts.append(f"\n## `{name}`\n\n{text}\n")
+        texts += [_entry(*row) for row in keys_below(keys[name], name) if not _of_releases(row[0])]
+    return "".join(texts)
+
+
+def _of_releases(dotted: str) -> bool:
+    words = dotted.removeprefix(OF_DATASETS).split(".")
+    return dotted.startswith(OF_DATASETS) and words[0] in RELEASES
 
 
 def _units() -> Iterator[tuple[str, str]]:
@@ -174,22 +272,27 @@ def _examples(name: str, key: Key) -> str:
 def _entry(dotted: str, key: Key, beside: Mapping[str, Key]) -> str:
     name = dotted.rpartition(".")[2]
     shown = "; ".join(text for text in (values(key), default(name, key, beside)) if text)
-    return f"\n### `{dotted}`\n\n*{shown}*\n\n{key.text}{_examples(name, key)}\n"
+    examples = _examples(name, key).strip()
+    text = f"{key.text}\n\n{examples}" if examples else key.text
+    return f"\n### `{dotted}`\n\n*{shown}*\n\n{text}\n"
 
 
-def _storage_options() -> Iterator[str]:
-    yield OPTIONS
+def _storage_options(names: tuple[str, ...], *, within: bool) -> Iterator[str]:
+    """Yield the options of the kinds of sources that are, or are not, among `names`."""
     for kind in KINDS:
-        if (settings_class := kind.options) is None:
+        if (settings_class := kind.options) is None or (kind.name in names) is not within:
             continue
         urls = ", ".join(f"`{scheme}://`" if scheme else "a path" for scheme in kind.schemes)
-        yield f"\n### {kind.name}: {urls}\n\n{settings_class.__doc__}\n"
+        yield f"\n## {kind.name}\n\nFor {urls}. {settings_class.__doc__}\n"
         if keys := keys_of(settings_class):
             yield "\n| option | values | default | meaning | secret |\n|---|---|---|---|---|\n"
             yield from (_option(name, key) for name, key in keys.items())
         if secrets := getattr(settings_class, "SECRETS", ()):
             yield "\nWhere the secret comes from, the first that is there:\n\n"
             yield from (f"{number}. {text}\n" for number, text in enumerate(secrets, 1))
+
+
+def _others() -> Iterator[str]:
     yield OTHERS
     yield from (f"| `{scheme}://` | {PACKAGES[scheme]} |\n" for scheme in PACKAGES)
 
@@ -202,9 +305,8 @@ def _option(name: str, key: Key) -> str:
 
 
 def _environment() -> Iterator[str]:
-    yield "\n## Environment variables\n"
     for group in environment():
-        yield f"\n### {group['title']}\n\n{group['text']}\n\n| variable | what it is |\n|---|---|\n"
+        yield f"\n## {group['title']}\n\n{group['text']}\n\n| variable | what it is |\n|---|---|\n"
         yield from (f"| `{name}` | {text} |\n" for name, text in group["variables"].items())
 
 
@@ -215,4 +317,5 @@ def environment() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for name, text in pages().items():
+        (HERE / name).write_text(text, encoding="utf-8")

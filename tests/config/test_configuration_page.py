@@ -1,4 +1,4 @@
-"""docs/configuration.md and the schema for editors are what their generators print, and leave nothing out."""
+"""The pages of the configuration and the schema for editors are complete, and what their generators print."""
 
 from __future__ import annotations
 
@@ -32,9 +32,15 @@ NOT_READ = {"SLURM_VERSION", "SLURM_TIME_FORMAT", "AZURE_STORAGE_"}
 EXAMPLES = [(dotted, example) for dotted, key, _ in configuration.all_keys() for example in key.examples]
 
 
-def test_the_page_is_what_the_generator_prints() -> None:
-    written = configuration.PAGE.read_text(encoding="utf-8")
-    assert written == configuration.page(), "docs/configuration.md is out of date: run `make docs`"
+@pytest.mark.parametrize(("name", "text"), configuration.pages().items(), ids=configuration.pages())
+def test_the_page_is_what_the_generator_prints(name: str, text: str) -> None:
+    written = (configuration.HERE / name).read_text(encoding="utf-8")
+    assert written == text, f"docs/{name} is out of date: run `make docs`"
+
+
+def test_each_key_has_one_entry() -> None:
+    entries = re.findall(r"^### `(.+)`$", "".join(configuration.pages().values()), re.MULTILINE)
+    assert sorted(entries) == sorted(dotted for dotted, _, _ in configuration.all_keys())
 
 
 def test_the_schema_is_what_its_generator_prints() -> None:

@@ -92,6 +92,22 @@ def test_links_lead_to_files(page: Path) -> None:
         assert re.match(r"https?://", target) or (page.parent / target).exists(), target
 
 
+def anchors(page: Path) -> set[str]:
+    """The fragments that lead to the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_links_lead_to_headings(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target, fragment in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", text):
+        where = page.parent / target if target else page
+        if "://" not in target and where.suffix == ".md":
+            assert fragment in anchors(where), (target, fragment)
+
+
 def test_each_decision_is_listed() -> None:
     listed = (CHECKOUT / "docs/decisions/README.md").read_text()
     for page in (CHECKOUT / "docs/decisions").glob("0*.md"):
@@ -130,7 +146,9 @@ SHOWN_OF_SLURM = ["L1", "L2", "L3", "L4", "L5", "Z1", *(f"S{number}" for number 
 SHOWN_BY = re.compile(r"\|(?: ([A-Z]\d+))? \| .+ \| (`tests/[^`]+`(?:, `tests/[^`]+`)*) \|")
 
 
-@pytest.mark.parametrize(("page", "ids"), [("filesystems", TO_BE_SHOWN), ("slurm", SHOWN_OF_SLURM)])
+@pytest.mark.parametrize(
+    ("page", "ids"), [("filesystems-tests", TO_BE_SHOWN), ("slurm-tests", SHOWN_OF_SLURM)]
+)
 def test_the_page_names_a_test_that_carries_the_id_of_each_requirement(page: str, ids: list[str]) -> None:
     _, _, text = (CHECKOUT / f"docs/{page}.md").read_text().partition("\n## Which test shows what\n")
     table = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("|")][2:]

@@ -1,4 +1,4 @@
-"""Crontabs and scrontabs of pages, such as those of docs/audit.md, to be run as they are written there."""
+"""Crontabs and scrontabs of pages, such as those of docs/audit-schedule.md, to be run as they are written there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "audit-schedule.md"
 _ENTRY = re.compile(r"^(?:\S+ ){5} *(cd /srv/staging .*)$", re.MULTILINE)
 
 

@@ -118,14 +118,24 @@ def test_no_other_module_names_a_file_system() -> None:
         assert not (found & names) - may_name(path), path
 
 
-def test_the_page_is_what_the_generator_prints() -> None:
-    written = file_systems.PAGE.read_text(encoding="utf-8")
-    assert written == file_systems.page(), "docs/filesystems.md is out of date: run `make docs`"
+@pytest.mark.parametrize(("name", "text"), file_systems.pages().items(), ids=file_systems.pages())
+def test_the_page_is_what_the_generator_prints(name: str, text: str) -> None:
+    written = (file_systems.HERE / name).read_text(encoding="utf-8")
+    assert written == text, f"docs/{name} is out of date: run `make docs`"
+
+
+def test_the_pages_name_each_kind_with_commands_and_each_whose_blocks_are_a_hint() -> None:
+    commands = (file_systems.HERE / "filesystems-commands.md").read_text(encoding="utf-8")
+    archives = (file_systems.HERE / "filesystems-archives.md").read_text(encoding="utf-8")
+    asked = [row.name for row in kinds.TABLE if row.holds_files and row.commands]
+    assert f"On {', '.join(sorted(asked)[:-1])} and {max(asked)}," in commands
+    hints = ", ".join(row.name for row in kinds.TABLE if row.holds_files and row.stubs)
+    assert f"| {hints} | where no command answers" in archives
 
 
 @pytest.mark.parametrize("shown", file_systems.SHOWN, ids=lambda one: f"{one.id}-{one.tests}")
 def test_each_test_that_the_page_names_carries_its_id(shown: file_systems.Shown) -> None:
-    text = (file_systems.PAGE.parents[1] / "tests" / shown.tests).read_text(encoding="utf-8")
+    text = (file_systems.HERE.parent / "tests" / shown.tests).read_text(encoding="utf-8")
     assert f"def test_{shown.id.lower()}_" in text or f'"{shown.id}"' in text
 
 

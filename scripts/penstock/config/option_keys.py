@@ -1,5 +1,6 @@
 """The keys of `storage_options`, of each kind of source that penstock reads itself: what may be written for
-them, and what docs/configuration.md says of them. Declarations alone: no class here is ever instantiated.
+them, and what docs/configuration-sources.md says of them. Declarations alone: no class here is ever
+instantiated.
 
 `config.semantic_checks` and `config.validation` refuse other keys and values by the annotations, which
 `config.annotations` explains. Of what fsspec opens (another scheme, or `reader: fsspec`) no key is checked.
@@ -18,7 +19,7 @@ Reader = Annotated[
     About(
         """Who talks to the store. `fsspec`: the library that fsspec has for it, for ways to log in that
         penstock's own reader does not know; all other options are then [that
-        library's](sources.md#what-fsspec-opens).""",
+        library's](sources-fsspec.md).""",
         default="penstock",
     ),
 ]

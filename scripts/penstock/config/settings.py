@@ -3,7 +3,7 @@
 Sizes are bytes, rates bytes per second, durations seconds. Each key is declared only here: type, default,
 allowed values, unit, and its meaning in words (`config.annotations`). Sections about a release's content also
 declare whether a key is part of the run's identity (`DECIDES` or `APART`). Fields marked `FIXED` are no keys.
-`make docs` generates docs/configuration.md and the JSON schema from this module, in the order of the fields.
+`make docs` generates docs/configuration*.md and the JSON schema from this module, in the order of the fields.
 A section's docstring is its text on that page. Options of sources are in `config.option_keys`.
 """
 
@@ -99,14 +99,14 @@ class TargetConfig(Settings):
         Text("a folder for locks and journals"),
         About("""Where each dataset's locks, journals, plans and history go, instead of
             `<root>/<dataset>/.penstock`. Set it where the target must hold nothing but data; `.penstock`
-            there is then a small file that names it, and where it is not mounted, whatever would change the
+            there is then a small file that names it. While it is not mounted, whatever would change the
             dataset is refused. On SLURM every node must see it under this path; two targets never share
             one."""),
         Example("/beegfs/penstock-state"),
     ] = None
     owners: Annotated[
         Accounts,
-        About("""Accounts whose datasets `gate` and `path` take below this root, by name or number: the
+        About("""Accounts whose datasets `gate` and `path` take below this root, by name or number. The
             dataset's folder, its release and the seal must belong to one of them. An empty list stands for
             the root's owner and the account that calls. Name the service accounts that stage for a team
             here."""),
@@ -122,8 +122,8 @@ class TargetConfig(Settings):
     keep_free: Annotated[
         Size | None,
         About("""Space that a run leaves free on the target. A run that would leave less stops before it
-            copies, with exit status 6; one that others take the room from stops while it copies, and can be
-            resumed. `null` is 1GiB, and on file systems beyond 100TiB 5 % of them."""),
+            copies, with exit status 6. If others take the room meanwhile, it stops while it copies, and can
+            be resumed. `null` is 1GiB, and on file systems beyond 100TiB 5 % of them."""),
         Example("2TiB"),
     ] = None  # see `kept`
     filesystem: Annotated[str, FIXED] = "auto"  # kind of file system; `auto`: that of the mount (`fs.kinds`)
@@ -137,21 +137,20 @@ class TargetConfig(Settings):
             "left out)",
             STRIPING,
         ),
-        About("""Over how many targets of a BeeGFS or a Lustre new files are striped; set on the staging
-            folder before its first file is made, and read back. `inherit` leaves it as the folder has it.
-            `auto` goes by the size class that holds most of the bytes: 1 target for files below 16 MiB, 4
-            below 1 GiB, 8 from there on; chunk and pool stay. `targets=4, chunk=1MiB` names both; the chunk
-            may be left out, and stays then. Where the site does not allow it (BeeGFS:
-            `sysAllowUserSetPattern`), that is a warning with the administrator's command."""),
+        About("""Over how many targets of a BeeGFS or a Lustre new files are striped. It is set on the staging
+            folder before its first file is made, and read back. `inherit` leaves it as it is. `auto` goes by
+            the size class that holds most bytes: 1 target for files below 16 MiB, 4 below 1 GiB, else 8.
+            `targets=4, chunk=1MiB` names both; a chunk that is not named stays, as does the pool. If the site
+            forbids it (BeeGFS: `sysAllowUserSetPattern`), a warning has the administrator's command."""),
         Example("auto", "targets=4, chunk=1MiB"),
     ] = "inherit"
     sign_with: Annotated[
         Folder | None,
         Text("the path of an OpenSSH key"),
-        About("""The OpenSSH key that publish signs each release's seal with (`ssh-keygen -Y sign`): a private
-            key without a passphrase, in a file that only its owner may read, or the public key of one that
-            the account's ssh-agent holds. It needs `signers`. Preflight makes a signature, so that a key that
-            cannot sign stops the run before anything is copied."""),
+        About("""The OpenSSH key that publish signs each release's seal with (`ssh-keygen -Y sign`). It is a
+            private key without a passphrase, in a file that only its owner may read. Or it is the public key
+            of one that the account's ssh-agent holds. It needs `signers`. Preflight makes a signature, so
+            that a key that cannot sign stops the run before anything is copied."""),
         Example("~/.ssh/penstock_ed25519"),
     ] = None
     signers: Annotated[
@@ -252,9 +251,9 @@ class DatasetSources:
     ]
     inventory: Annotated[
         Inventory,
-        About("""An S3 Inventory of the source's bucket, read in place of its listing: the URL or path of a
-            `manifest.json`, of the folder with it, or of the folder of an inventory's configuration, whose
-            newest is taken. Of several `sources`, each has its own."""),
+        About("""An S3 Inventory of the source's bucket, read in place of its listing. It is the URL or path
+            of a `manifest.json`, or of the folder with it. The folder of an inventory's configuration stands
+            for its newest. Of several `sources`, each has its own."""),
         Example("s3://inventories/bucket/daily/"),
     ] = SourceConfig.inventory
     list_from: Annotated[
@@ -268,17 +267,17 @@ class DatasetSources:
     archived: Annotated[
         Archived,
         About("""Objects of S3 (GLACIER, DEEP_ARCHIVE) and Azure (Archive) that cannot be read before somebody
-            has them restored: `refuse` stops at plan, before a byte is copied, where any of them would have
-            to be read; `skip` leaves all of them out and counts them. Of several `sources`, each has its
+            has them restored. `refuse`: if any of them would have to be read, plan stops before a byte is
+            copied. `skip` leaves all of them out and counts them. Of several `sources`, each has its
             own."""),
     ] = SourceConfig.archived
     times: Annotated[
         Times,
-        About("""Where the times of files from S3 or Azure come from: `store` takes the time at which the
-            store got the object; `metadata` the time that rclone, s3fs and others write into its metadata
-            (`x-amz-meta-mtime`, `x-ms-meta-mtime`), by one request an object at each listing. An object
-            without it keeps the store's time; list says how many. Of several `sources`, each has its
-            own."""),
+        About("""Where the times of files from S3 or Azure come from. `store` takes the time at which the
+            store got the object. `metadata` takes the time that rclone, s3fs and others write into its
+            metadata (`x-amz-meta-mtime`, `x-ms-meta-mtime`). That costs one request an object at each
+            listing. An object without it keeps the store's time; list says how many. Of several `sources`,
+            each has its own."""),
     ] = SourceConfig.times
     storage_options: Annotated[
         Options,
@@ -352,18 +351,19 @@ class PermissionsConfig(Settings):
         tuple[ModeRule, ...],
         Items("a list of rules such as {match: 'bin/**', file: '0550'}"),
         About("""Other modes by path. The last rule that matches a path goes before the others, and before
-            `file_mode` and `dir_mode`; a rule without `file` says nothing of files, one without `dir` nothing
-            of folders."""),
+            `file_mode` and `dir_mode`. A rule without `file` says nothing of files, a rule without `dir`
+            nothing of folders."""),
         Example([{"match": "bin/**", "file": "0550"}]),
         DECIDES,
     ] = ()
     acl: Annotated[
         tuple[AclEntry, ...],
         Items("a list of entries such as group:genomics:r-X", unique=True),
-        About("""POSIX ACL of every file and folder: what named users and groups may do beside the owner, the
-            group and others, as setfacl writes it; `X` is execute for folders, and for files that have an
-            execute bit. By name, or by number. Folders get the same entries as default ACL, so that what is
-            made in them inherits them. Where it is empty, ACLs are neither set nor looked at."""),
+        About("""POSIX ACL of every file and folder, as setfacl writes it: what named users and groups may do
+            beside the owner, the group and others. `X` is execute for folders, and for files that have an
+            execute bit. Users and groups stand by name or by number. Folders get the same entries as default
+            ACL, so that what is made in them inherits them. Where it is empty, ACLs are neither set nor
+            looked at."""),
         Example(["group:genomics:r-X", "group:imaging:r-X"]),
         DECIDES,
     ] = ()  # entries of named users and groups (`core.posix_acl.parse`)
@@ -514,8 +514,8 @@ class DatasetConfig(Settings):
     links: Annotated[
         str,
         Choice("refuse", "skip", "follow"),
-        About("""Symbolic links in a source that is a folder, or shows them (FTP, SFTP): `refuse` names them
-            and copies nothing, `skip` leaves them out and counts them, `follow` copies the regular files that
+        About("""Symbolic links in a source that is a folder, or shows them (FTP, SFTP). `refuse` names them
+            and copies nothing. `skip` leaves them out and counts them. `follow` copies the regular files that
             they lead to, of a folder those below the source."""),
         DECIDES,
     ] = "refuse"
@@ -565,9 +565,9 @@ class DatasetConfig(Settings):
     retention: Annotated[
         RetentionConfig | None,
         Fields("a mapping with at least one of last, within, named", least=1),
-        About("""Which releases `penstock gc` leaves: what one of these rules holds stays, and so do the
-            current release, pinned ones, what a run needs, and what left `current` within `gc.grace`. Without
-            it gc removes no release. Nothing is ever removed but by gc and `penstock remove`."""),
+        About("""Which releases `penstock gc` leaves. A release stays if one of these rules holds it. So do
+            the current release, pinned releases, what a run needs, and what left `current` within `gc.grace`.
+            Without it gc removes no release. Nothing is ever removed but by gc and `penstock remove`."""),
         APART,
     ] = None  # None if gc removes no release
     describe: Annotated[
@@ -649,12 +649,11 @@ class JobOptions(Settings):
     time: Annotated[
         int | None,
         Unit("time_limit"),
-        About("""`--time` of each element, rounded up to minutes. `auto` is by the plan's estimate of the
-            shards that are left, divided by the elements, with a margin: 30 minutes to 4 hours, and never
-            longer than the partition allows. An element stops tidily before its end, and its shard goes on
-            with another one, or in a further array; verify begins a shard anew. Of copy that uses up no retry
-            where something was finished. `null` is the partition's default, which is often no limit at all:
-            such jobs are not backfilled."""),
+        About("""`--time` of each element, rounded up to minutes. `auto` takes the plan's estimate of the
+            shards that are left, divided by the elements, with a margin. That is 30 minutes to 4 hours, and
+            never longer than the partition allows. An element stops tidily before its end, and another
+            element goes on with its shard. `null` is the partition's default, which is often no limit at all:
+            such jobs are not backfilled. [slurm-options.md](slurm-options.md#time) has the rest."""),
         Example("4h"),
     ] = AUTO_TIME
     memory: Annotated[
@@ -677,9 +676,9 @@ class JobOptions(Settings):
             ),
         ),
         About("""`--core-spec`: cores of each node that are left to system services, such as a WEKA or BeeGFS
-            client. Any number, 0 too, takes whole nodes. `auto` asks for 2 where the cluster obeys the option
-            and no node of the job keeps cores itself (CpuSpecList, CoreSpecCount) or has only 2, else for
-            nothing. `none` leaves the option out."""),
+            client. Any number, 0 too, takes whole nodes. `auto` asks for 2 where the cluster obeys the
+            option, and no node of the job keeps cores itself (CpuSpecList, CoreSpecCount) or has only 2. Else
+            it asks for nothing. `none` leaves the option out."""),
         Example(2, "none"),
     ] = AUTO_CORES  # None to leave the option out; `auto` until the cluster has decided
     cpus: Annotated[
@@ -692,8 +691,8 @@ class JobOptions(Settings):
     max_elements: Annotated[
         int,
         Number("a number of nodes, at least 1", 1, 1000000),
-        About("""Elements of a step that run at once: on SLURM nodes, where elements take whole ones; on one
-            machine processes, at most half as many as CPUs."""),
+        About("""Elements of a step that run at once. On SLURM these are nodes, where elements take whole
+            nodes. On one machine they are processes, at most half as many as CPUs."""),
     ] = 4
 
     @property
@@ -732,7 +731,7 @@ Interpreter = Annotated[
 @dataclass(frozen=True, eq=False, repr=False)
 class ClusterConfig(Settings):
     """Where the steps run, and what they ask of SLURM. The job options (from `partition` on) hold for every
-    step; `steps` changes them for one. docs/slurm.md says what becomes of each."""
+    step; `steps` changes them for one. docs/slurm-options.md says what becomes of each."""
 
     backend: Annotated[
         str,
@@ -764,7 +763,7 @@ class ClusterConfig(Settings):
         Choice("commands", "pyslurm", "auto"),
         About("""How penstock talks to SLURM. `commands`: by sbatch, squeue and the like. `pyslurm`: by its
             Python bindings for submissions, cancels, throttles, nodes and partitions, and by the commands for
-            the rest; preflight stops where pyslurm cannot be used. `auto`: as `pyslurm` where it can be used,
+            the rest. Preflight stops where pyslurm cannot be used. `auto`: as `pyslurm` where it can be used,
             else as `commands`. Receipts of copy and verify name the way taken (`slurm_api`)."""),
     ] = "commands"
     pyslurm_python: Annotated[
@@ -820,9 +819,9 @@ class PlanConfig(Settings):
         About("""How files that did not change since the current release come into the new one. `reflink`: an
             inode of its own that shares the blocks (XFS, btrfs). `link`: a hard link, one inode for both
             releases. `copy`: copied on the target, which takes the room once more. `none`: fetched from the
-            source again. `auto` is `reflink` where the file system can do it, else `link`, else `none`; it
-            never copies. Where files would be linked and the current release has other `permissions`, plan
-            stops and says how many bytes are doubled, unless it is called with `--copy-unchanged`."""),
+            source again. `auto`: `reflink` where the file system can do it, else `link`, else `none`. If
+            files would be linked and the current release has other `permissions`, plan stops and says how
+            many bytes are doubled. `--copy-unchanged` copies them."""),
         Example("copy"),
         APART,
     ] = "auto"
@@ -859,7 +858,7 @@ class EngineConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VerifyConfig(Settings):
-    """What a release must prove before it is published, and how. docs/audit.md explains the grades."""
+    """What a release must prove before it is published, and how. docs/audit-proof.md explains the grades."""
 
     source_checksum: Annotated[
         str,
@@ -877,31 +876,30 @@ class VerifyConfig(Settings):
         About("""The weakest proof of what was stored that a file may be published with: `written` and not
             read back, `reread`, `cold` (read back past this machine's caches), `cold-other-node` (and by a
             node that did not write it). `auto` wants `cold` where the target allows it, `reread` elsewhere.
-            With `auto` a linked file that a job holds in memory on the node that verifies may have `reread`
-            where `cold` is wanted; a warning counts such files."""),
+            With `auto` a linked file may have `reread` where `cold` is wanted, if a job holds it in memory on
+            the node that verifies. A warning counts such files."""),
         APART,
     ] = "auto"
     linked: Annotated[
         float | None,
         Unit("reading_age"),
         About("""Which files that are linked from the release before verify reads back. `all`: every one. With
-            a duration, each before its last reading is so old, at an age between half of the duration and all
-            of it that its path decides, so that not all fall due on one night; until then it is carried over
-            where inode, size and times are as they were left: it keeps grade and date of its last reading, by
-            verify or by an audit, and counts as `carried`. Where `minimum_grade` is `reread` or more all are
-            read. [audit.md](audit.md) says what that proves."""),
+            a duration, each before its last reading is so old. Until then a file is carried over if inode,
+            size and times are unchanged. It keeps grade and date of its last reading, and counts as
+            `carried`. If `minimum_grade` is `reread` or more, all are read.
+            [audit-linked.md](audit-linked.md) says when a file is due, and what that proves."""),
         Example("all", "7d"),
         APART,
     ] = 30 * 86_400.0  # seconds; None (`all`) if each linked file is read each time
     direct: Annotated[
         str,
         Choice("unshared", "always"),
-        About("""Which files are read back by O_DIRECT where such a read harms other readers of the file on
-            the same node (BeeGFS, but for tuneFileCacheType=native: theirs fail with EREMOTEIO). `unshared`:
-            files that no job can have open, which are those new in a staging; released files are read after
-            their pages were dropped, and the storage servers' memory may answer. `always`: all, for sites
-            where no job reads on the nodes that verify, audit and repair; the bytes then come from the
-            targets' disks. On other file systems all files are, with either value."""),
+        About("""Which files are read back by O_DIRECT on BeeGFS. There such a read harms other readers of the
+            file on the same node: theirs fail with EREMOTEIO, but for tuneFileCacheType=native. `unshared`:
+            files that no job can have open, which are those new in a staging. Released files are read after
+            their pages were dropped, and the storage servers' memory may answer. `always`: all files, from
+            the targets' disks, if no job reads on the nodes that verify, audit and repair. On other file
+            systems all files are, with either value."""),
         APART,
     ] = "unshared"
     digests: Annotated[
@@ -928,13 +926,13 @@ class VerifyConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditConfig(Settings):
-    """What an audit does with files whose data lies elsewhere. docs/audit.md explains it."""
+    """What an audit does with files whose data lies elsewhere. docs/audit-reading.md explains it."""
 
     recall: Annotated[
         Size,
-        About("""How many bytes of tiered files (WEKA's, whose data is in the object store) one audit may have
-            fetched back to read them, each shard its share. With `0B` none is read: what was skipped is
-            counted. Files that are offline (stubs) are never read, whatever stands here."""),
+        About("""How many bytes of tiered files one audit may have fetched back to read them, each shard its
+            share. Tiered are WEKA's files whose data is in the object store. With `0B` none is read: what was
+            skipped is counted. Files that are offline (stubs) are never read, whatever stands here."""),
         Example("10TiB"),
     ] = 0
 
@@ -945,7 +943,7 @@ class GcConfig(Settings):
 
     grace: Annotated[
         Duration,
-        About("""How long a release stays after it left `current`, at least, pinned or not; also at least as
+        About("""How long a release stays at least after it left `current`, pinned or not. It also stays as
             long as the longest job that any partition of the cluster allows. `penstock remove --now` does not
             wait."""),
         Example("30d"),
@@ -962,8 +960,9 @@ class GcConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BandwidthConfig(Settings):
-    """The cap that the elements of all runs keep together, of all datasets, roots, accounts and clusters that
-    name the same folder. docs/bandwidth.md explains it. `engine.limit` stays each element's own ceiling."""
+    """The cap that the elements of all runs keep together. It holds for all datasets, roots, accounts and
+    clusters that name the same folder. docs/bandwidth.md explains it. `engine.limit` stays each element's own
+    ceiling."""
 
     folder: Annotated[
         Folder | None,
@@ -985,8 +984,8 @@ class BandwidthConfig(Settings):
     requests: Annotated[
         int | None,
         Number("a number of requests a second", 1, 999999999),
-        About("""Requests a second that the elements together make to their sources: one for each try of an
-            object, or of a part of a large one. `null` sets no cap; the cap file may."""),
+        About("""Requests a second that the elements together make to their sources. A request is a try of an
+            object, or of a part of a large object. `null` sets no cap; the cap file may."""),
         Example(2000),
     ] = None
     distance: Annotated[
@@ -1070,9 +1069,10 @@ class Config(Settings):
         Folder | None,
         WRITES,
         Text("a file's name"),
-        About("""A file that `penstock run`, outside SLURM jobs, writes anew when it ends: the figures of
-            `penstock metrics`, of the whole root, for a collector that reads names in `.prom` alone. A
-            relative path is relative to the working directory. Refused where others than the account that
-            calls penstock may write this configuration, and where another file stands there."""),
+        About("""A file that `penstock run` writes anew when it ends. It has the figures of `penstock
+            metrics`, of the whole root, for a collector that reads names in `.prom` alone. A run in a SLURM
+            job writes none. A relative path is relative to the working directory. The file is refused if
+            others than the account that calls penstock may write this configuration, or if another file
+            stands there."""),
         Example("/var/lib/prometheus/node-exporter/penstock.prom"),
     ] = None

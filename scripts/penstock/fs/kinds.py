@@ -1,6 +1,6 @@
 """The only table of the kinds of file systems and their abilities, and the only place with their names. Also
 has the proofs that a mount's options give, and parsers for values of clients' options. All functions are
-pure. docs/filesystems.md shows the table.
+pure. docs/filesystems-kinds.md shows the table.
 """
 
 from __future__ import annotations
