@@ -1,4 +1,4 @@
-"""Crontabs and scrontabs of pages, such as those of docs/audit-schedule.md, to be run as they are written there."""
+"""Crontabs and scrontabs of pages, such as docs/audit-schedule.md, to be run as they are written there."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def proof(mount: WekaMount) -> MountProof:
     | forcedirect      | `any`     | neither reads nor writes use the page cache              |
     | readcache        | `dropped` | reads alone use the page cache                           |
     | writecache       | `synced`  | writes wait in the page cache until an fsync             |
-    | coherent         | `direct`  | no present manual tells what it caches                   |
+    | coherent         | `direct`  | no present manual says what it caches                    |
     | none, or several | `direct`  | the mode is not known                                    |
     """
     return MountProof(METHODS.get(mount.mode, "direct"))
