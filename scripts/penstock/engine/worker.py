@@ -26,8 +26,8 @@ from penstock.core.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.core.row_codec import from_wire, to_wire
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
 from penstock.host import resources, wire
+from penstock.host.operation_budget import unlimited
 from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, SharedMemory, allowed_rate
-from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,9 @@ from penstock.dataset.run import read_plan, read_run
 from penstock.dataset.run_claims import HeldDataset
 from penstock.dataset.staging_notice import Notice, touch
 from penstock.fs import small_files
+from penstock.host.operation_budget import unlimited
 from penstock.jobs import dataset_state
 from penstock.target import dataset_folders, state_marker
-from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from penstock.core.errors import IMPOSSIBLE, LOOK_AT_FILE, STATE_ANEW, FailedErr
 from penstock.core.model import Record
 from penstock.core.row_codec import BY_NAME, MANIFEST, RECORDS, by_field, rows
 from penstock.fs import small_files
-from penstock.host import bounded_memory
+from penstock.tables import bounded_memory
 from penstock.tables.tables import (
     BATCH,
     UNREADABLE,

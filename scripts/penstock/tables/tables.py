@@ -2,7 +2,7 @@
 
 Paths and keys are binary columns (`os.fsencode`), since names need not be UTF-8. A file's metadata states its
 kind and format, so that reading a wrong file raises a clear error. While reading, this process's memory is
-limited (`host.bounded_memory`).
+limited (`tables.bounded_memory`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.core.errors import STATE_ANEW, FailedError, refuse_newer
 from penstock.core.human import in_quotes
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
-from penstock.host import bounded_memory
+from penstock.tables import bounded_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

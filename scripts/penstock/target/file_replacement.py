@@ -21,8 +21,8 @@ from penstock.core.errors import ObjectError
 from penstock.core.key_paths import TEMPORARY
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import open_beneath, open_dir, read_at
+from penstock.host.operation_budget import FolderBudget, unlimited
 from penstock.target.access import look, put_right, right
-from penstock.target.operation_budget import FolderBudget, unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

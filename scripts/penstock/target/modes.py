@@ -26,9 +26,9 @@ from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import group_number, user_number
 from penstock.fs.safe_open import HOLD, OPEN_FOLDER, Folders, open_beneath
 from penstock.fs.tree import BELOW, FILE, Calls, descend, failed
+from penstock.host.operation_budget import unlimited
 from penstock.target import access, tree_removal
 from penstock.target.barrier import Barrier
-from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
