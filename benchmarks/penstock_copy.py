@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import DatasetLayout
-from penstock.host import resources
+from penstock.host import kernel_facts
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    resources.collect_garbage_rarely()
+    kernel_facts.collect_garbage_rarely()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--source", required=True)
     parser.add_argument("--endpoint", default="")

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.slurm.element_times import QueryPace
 from penstock.core import balance
 from penstock.core.estimates import UNKNOWN
-from penstock.host import heartbeat
+from penstock.host import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -312,7 +312,7 @@ class Step:
         if node in self._spare:
             self._spare.remove(node)
             return
-        after = min(self._known.noticed, heartbeat.PATIENCE + heartbeat.HEARTBEAT)
+        after = min(self._known.noticed, waits.PATIENCE + waits.HEARTBEAT)
         for lane in self._lanes:
             if node in lane.free:
                 lane.free.remove(node)

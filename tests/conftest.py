@@ -13,7 +13,7 @@ from tests.support import pure, warm
 from tests.support.requirements import pytest_report_header, pytest_terminal_summary
 
 from penstock.fs import probe
-from penstock.host import resources
+from penstock.host import kernel_facts
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -99,7 +99,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def _own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the person at the terminal has set must not reach the tests, nor what the test before entered."""
-    resources.enter_job(resources.JobEnvironment())
+    kernel_facts.enter_job(kernel_facts.JobEnvironment())
     for name in list(os.environ):
         if name.startswith(("AWS_", "PENSTOCK_", "SNAKEMAKE_", "SLURM_", "SBATCH_")) and name not in _KEPT:
             monkeypatch.delenv(name)

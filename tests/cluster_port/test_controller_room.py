@@ -11,8 +11,8 @@ from penstock.cluster.slurm import controller_room
 from penstock.cluster.slurm.controller_room import QueuedJob
 from penstock.cluster.slurm.facts import Node
 from penstock.config.settings import JobOptions
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 
 GIB = 1 << 30
 WHOLE = JobOptions(core_spec=2)
@@ -105,7 +105,7 @@ def test_preflight_in_a_job_looks_at_its_node(
         def nodes(self) -> list[Node]:
             return ONE
 
-    monkeypatch.setattr(resources, "_entered_job", [JobEnvironment(job="70", proven=proven, node=where)])
+    monkeypatch.setattr(kernel_facts, "_entered_job", [JobEnvironment(job="70", proven=proven, node=where)])
     cluster = cluster_of(Single())
     cluster.check(["copy"], met=True)
     found = [one for one in cluster.start_results(["copy", "verify"]) if one.about == "the controller's node"]

@@ -17,7 +17,7 @@ from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.submission import exporting, handed_on, together_arguments, without_file
 from penstock.config.settings import JobOptions
 from penstock.core.errors import FailedError, TransientError
-from penstock.host import resources
+from penstock.host import kernel_facts
 
 OPTIONS = JobOptions(core_spec=None, cpus=1)
 BANNER = """\
@@ -290,7 +290,7 @@ class TestControlGroupsOfOtherNames:
         (job / "memory.peak").write_text("4096\n")
         (proc / "self" / "mountinfo").write_text(f"30 20 0:26 / {top} rw - cgroup2 cgroup2 rw\n")
         seen = environment.read({"SLURM_JOB_ID": "8"}, proc)
-        assert resources.memory_peak(seen.cgroup, proc) == (4096, "memory.peak")
+        assert kernel_facts.memory_peak(seen.cgroup, proc) == (4096, "memory.peak")
 
     def test_another_jobs_group_proves_nothing(self, tmp_path: Path) -> None:
         proc = under_slurmstepd(tmp_path, f"/slurm/{SLUID}/step_batch", job=9)

@@ -25,7 +25,7 @@ from penstock.core.errors import TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, receipts
 from penstock.fs import small_files
-from penstock.host import heartbeat, waits
+from penstock.host import waits
 from penstock.jobs.shard_claims import Claim, ClaimLostError, ShardClaims, read
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ class ClaimsContract:
     def test_each_shard_is_proven_once_whoever_is_killed_or_halted(
         self, claims_place: ClaimsPlace, notes: Path, moments: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(heartbeat, "HEARTBEAT", HEARTBEAT)
-        monkeypatch.setattr(heartbeat, "PATIENCE", 12 * HEARTBEAT)
+        monkeypatch.setattr(waits, "HEARTBEAT", HEARTBEAT)
+        monkeypatch.setattr(waits, "PATIENCE", 12 * HEARTBEAT)
         stored = RunLayout(claims_place.stored)
         small_files.make_dirs(claims_place.stored / "rows")
         small_files.make_dirs(stored.receipt("copy", 0).parent)

@@ -26,8 +26,8 @@ from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import staging_notice
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.jobs import array_orders
 from penstock.run import list_step, plan_step
 from penstock.target import dataset_folders, tree_removal
@@ -68,7 +68,7 @@ def owner_does(place: Path, work: Callable[[Context], object], job: JobEnvironme
     """`work` as OWNER, in this job."""
 
     def does() -> None:
-        resources.enter_job(job)
+        kernel_facts.enter_job(job)
         permissions = PermissionsConfig(file_mode=0o444, dir_mode=0o555)
         context = context_for(place / "own", place / "source", permissions=permissions)
         work(context)
@@ -190,7 +190,7 @@ def test_a_step_that_ends_leaves_the_notice_of_another_run(place: Path) -> None:
         layout = context.layout(NAME)
         own = staging_notice.Notice(layout, layout.under_way, "copy")
         own.begin()
-        resources.enter_job(JOB._replace(job="4712"))
+        kernel_facts.enter_job(JOB._replace(job="4712"))
         other = staging_notice.Notice(layout, layout.under_way, "copy")
         other.begin()
         own.end()

@@ -39,7 +39,7 @@ from penstock.engine.sizing import (
 )
 from penstock.engine.stream import of_row
 from penstock.host import wire
-from penstock.host.resources import JobEnvironment
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.sources.backoff import asked_for, may_retry, pause, row_may_retry
 
 GIB = 1 << 30

@@ -18,7 +18,7 @@ from penstock.fs.beegfs_mount import (
     proof,
 )
 from penstock.fs.kinds import MountProof
-from penstock.host.proc import Mount
+from penstock.host.kernel_facts import Mount
 
 if TYPE_CHECKING:
     from penstock.fs.kinds import Method

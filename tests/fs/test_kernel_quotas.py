@@ -33,7 +33,7 @@ SCRIPT = """
 import ctypes, json, os, subprocess, sys, time
 from pathlib import Path
 from penstock.fs import libc, quotas
-from penstock.host.proc import mount_of
+from penstock.host.kernel_facts import mount_of
 
 KIND, MKFS_OPTIONS, MODULES = {kind!r}, {options!r}, {modules!r}
 USER, GROUP, PROJECT = {user}, {group}, {project}

@@ -10,7 +10,7 @@ from penstock.fs.lustre_mount import (
     parse_mount,
     proof,
 )
-from penstock.host.proc import Mount
+from penstock.host.kernel_facts import Mount
 
 
 def line(options: str) -> Mount:

@@ -27,7 +27,7 @@ from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.kinds import MountProof
 from penstock.fs.mount_checks import check_mount
-from penstock.host.proc import option_values
+from penstock.host.kernel_facts import option_values
 from penstock.run import report_step
 
 if TYPE_CHECKING:

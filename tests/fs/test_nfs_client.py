@@ -10,7 +10,7 @@ from penstock.fs.nfs_mount import (
     parse_mount,
     proof,
 )
-from penstock.host.proc import Mount
+from penstock.host.kernel_facts import Mount
 
 GOOD = (
     "rw,noatime,nodiratime,rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,sec=sys,"

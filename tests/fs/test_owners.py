@@ -16,7 +16,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.core.node_answer import OwnerSeen
 from penstock.fs.mount_checks import check_mount
 from penstock.fs.owners import is_another, is_mapped, mapping, numbers_here, owner
-from penstock.host.proc import Mount, mount_of
+from penstock.host.kernel_facts import Mount, mount_of
 from penstock.keep import audit_plan, audit_tree
 from penstock.keep.damaged_files import mender_of
 

@@ -24,7 +24,7 @@ from penstock.fs.watched_facts import SilentFolder, network_mount, watched_facts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from penstock.fs.weka_mount import (
     parse_mount,
     proof,
 )
-from penstock.host.proc import Mount
+from penstock.host.kernel_facts import Mount
 
 if TYPE_CHECKING:
     from pathlib import Path

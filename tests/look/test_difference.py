@@ -265,7 +265,7 @@ import sys
 from pathlib import Path
 from penstock.look import release_comparison
 from penstock.core.layout import DatasetLayout
-from penstock.host.proc import peak_memory
+from penstock.host.kernel_facts import peak_memory
 layout = DatasetLayout(Path(sys.argv[1]), "data")
 with release_comparison.releases(layout, sys.argv[2], sys.argv[3]).difference as difference:
     kinds = ("unchanged", "changed", "renamed", "removed", "added")

@@ -25,8 +25,8 @@ from penstock.core.errors import PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store, staging_notice
 from penstock.dataset.submission_log import ArrayBook
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.keep import audit_step, retention_steps
 from penstock.look import metrics
 
@@ -286,13 +286,13 @@ def test_z6_a_run_in_a_job_leaves_no_file_on_its_node(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     publish(context)
     config = replace(context.config, metrics=tmp_path / "x.prom")
-    before = resources.current_job()
+    before = kernel_facts.current_job()
     try:
-        resources.enter_job(JobEnvironment(job="4711", proven=True))
+        kernel_facts.enter_job(JobEnvironment(job="4711", proven=True))
         assert at_end_of_run(config) == ""
         assert not (tmp_path / "x.prom").exists()
     finally:
-        resources.enter_job(before)
+        kernel_facts.enter_job(before)
     assert at_end_of_run(config) == ""
     assert "penstock_state" in (tmp_path / "x.prom").read_text()
 

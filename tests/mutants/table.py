@@ -809,8 +809,8 @@ MUTANTS = (
     ),
     Mutant(
         "a node on which a shard was done counts as bad",
-        "        if several and not self._done and resources.current_job().job:",
-        "        if several and resources.current_job().job:",
+        "        if several and not self._done and kernel_facts.current_job().job:",
+        "        if several and kernel_facts.current_job().job:",
         "tests/run/test_worker.py::test_a_node_where_a_shard_was_done_is_not_bad",
     ),
     Mutant(

@@ -29,8 +29,8 @@ from penstock.dataset import gate, pins
 from penstock.dataset import holder as holders
 from penstock.dataset.dataset_lock import DatasetLock
 from penstock.fs.owners import user_name
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.jobs import audit_store, share_rule
 from penstock.jobs.shares import holders_of, look, removing
 from penstock.keep import (
@@ -72,7 +72,7 @@ def ruled(releases: Releases, gc: GcConfig = SOON, **rules: object) -> None:
 @pytest.fixture(autouse=True)
 def _no_job() -> Iterator[None]:
     yield
-    resources.enter_job(JobEnvironment())
+    kernel_facts.enter_job(JobEnvironment())
 
 
 def blocks(folder: Path) -> int:
@@ -256,7 +256,7 @@ def test_a_pin_holds_until_the_owner_takes_it_back_by_name(releases: Releases) -
 def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: Releases) -> None:
     releases.begin_with("A")
     look = lambda: gate.passed(releases.layout)  # noqa: E731
-    resources.enter_job(JobEnvironment(job="17", proven=True, cluster="elsewhere"))
+    kernel_facts.enter_job(JobEnvironment(job="17", proven=True, cluster="elsewhere"))
     job = pins.pinned(releases.layout, look)[1]
     releases.stage("B")
     stranger = pins.pinned(releases.layout, look)[1]
@@ -290,7 +290,7 @@ def test_the_last_pin_is_the_latest_of_those_that_gc_noted_and_those_that_stand(
     releases.begin_with("A")
     layout, release, now = releases.layout, releases.names["A"], time.time()
     for job, age in (("17", 300), ("18", 100), ("19", 200)):
-        resources.enter_job(JobEnvironment(job=job, proven=True, cluster="elsewhere"))
+        kernel_facts.enter_job(JobEnvironment(job=job, proven=True, cluster="elsewhere"))
         pin = pins.pinned(layout, lambda: gate.passed(layout))[1]
         os.utime(layout.pins / pin.name, (now - age, now - age))
         pins.note_last(layout)

@@ -99,7 +99,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.core.errors import PenstockError
 from penstock.dataset import pins
 from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.dataset import gate
 from penstock.target import cross_account_files
 from pathlib import Path

@@ -32,8 +32,8 @@ from penstock.core.errors import FindingsError
 from penstock.dataset import gate, pins, reserve
 from penstock.dataset import holder as holders
 from penstock.dataset.pins import ReleasePin
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.keep import retention_steps
 from penstock.look import status_report
 from penstock.target import cross_account_files, tree_removal
@@ -89,13 +89,13 @@ def look(releases: Releases) -> Any:
 
 
 def in_job(number: str, cluster: str = "alpha", restarts: int = 0) -> None:
-    resources.enter_job(JobEnvironment(job=number, proven=True, cluster=cluster, restarts=restarts))
+    kernel_facts.enter_job(JobEnvironment(job=number, proven=True, cluster=cluster, restarts=restarts))
 
 
 @pytest.fixture(autouse=True)
 def _no_job() -> Iterator[None]:
     yield
-    resources.enter_job(JobEnvironment())
+    kernel_facts.enter_job(JobEnvironment())
 
 
 def test_a_jobs_pin_stands_until_its_cluster_says_that_it_ended(releases: Releases) -> None:

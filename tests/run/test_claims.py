@@ -23,7 +23,7 @@ from penstock.core.errors import FailedError, LockedError, NewerFormatError
 from penstock.dataset import holder as holders
 from penstock.dataset import run_claims, run_store
 from penstock.dataset.submission_log import ArrayBook
-from penstock.host import heartbeat
+from penstock.host import waits as heartbeat
 from penstock.jobs import array_orders, dataset_state
 from penstock.jobs.array_runner import still_alive
 from penstock.jobs.dataset_hold import holding

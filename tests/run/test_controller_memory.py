@@ -16,8 +16,8 @@ from tests.support.staging_runs import context_for
 from penstock.cluster.port import State
 from penstock.core.errors import FailedError
 from penstock.dataset import run_store
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.jobs import controller_memory
 from penstock.jobs.controller_memory import LEAST, last_listing, needed
 from penstock.run import list_step, previous_release
@@ -95,7 +95,7 @@ def test_a_listing_that_outgrows_its_job_ends_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = context_for(tmp_path, source)
-    monkeypatch.setattr(resources, "_entered_job", [job])
+    monkeypatch.setattr(kernel_facts, "_entered_job", [job])
     context.cluster = ScriptedCluster(lambda index, attempt: State.DONE, kind=kind)
     if not ends:
         assert list_step.run(context, "data")["files"] == 3
@@ -114,7 +114,9 @@ def test_a_release_to_compare_with_takes_more(
     with published(tmp_path, source) as context:
         run = run_store.open_run(context.layout("data"))
         many = replace(run, info=replace(run.info, files=10_000_000))
-        monkeypatch.setattr(resources, "_entered_job", [JobEnvironment(job="7", proven=True, memory=LEAST)])
+        monkeypatch.setattr(
+            kernel_facts, "_entered_job", [JobEnvironment(job="7", proven=True, memory=LEAST)]
+        )
         there = replace(context, cluster=ScriptedCluster(lambda index, attempt: State.DONE))
         with pytest.raises(FailedError, match="outgrows"):
             controller_memory.refuse_outgrown(there, many)

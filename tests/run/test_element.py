@@ -22,9 +22,9 @@ from penstock.dataset.receipts import Progress, Reporter
 from penstock.dataset.run import read_plan
 from penstock.engine import journal
 from penstock.fs import small_files
-from penstock.host import resources
-from penstock.host.heartbeat import HEARTBEAT
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
+from penstock.host.waits import HEARTBEAT
 from penstock.jobs.dataset_hold import holding
 from penstock.jobs.element import Element, attempt_name, host_name
 
@@ -164,9 +164,9 @@ def test_a_folder_that_is_no_runs_is_left_alone(tmp_path: Path) -> None:
 def test_the_attempts_name_tells_where_it_came_from() -> None:
     assert str(os.getpid()) in attempt_name()
     assert attempt_name() != attempt_name()
-    resources.enter_job(JobEnvironment(job="13"))
+    kernel_facts.enter_job(JobEnvironment(job="13"))
     assert re.fullmatch(r"13_0_0-[0-9a-f]{8}", attempt_name())
-    resources.enter_job(JobEnvironment(job="13", array="12", element=3, restarts=1))
+    kernel_facts.enter_job(JobEnvironment(job="13", array="12", element=3, restarts=1))
     assert re.fullmatch(r"12_3_1-[0-9a-f]{8}", attempt_name())
 
 

@@ -36,8 +36,8 @@ from penstock.core.errors import InterruptedRunError, TransientError
 from penstock.dataset import documents, receipts, run_store
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
-from penstock.host import heartbeat, resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts, waits
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.jobs import element_accounts
 from penstock.jobs.element import Limits
 from penstock.jobs.worker import accounting, run_worker
@@ -305,7 +305,7 @@ def test_a_node_that_was_excluded_is_a_line(context: Context) -> None:
 
 def test_what_a_worker_notes_of_its_job(context: Context) -> None:
     folder = planned(context)
-    resources.enter_job(JobEnvironment(job="13", array="12", element=0, restarts=1, cpus=3, node="n7"))
+    kernel_facts.enter_job(JobEnvironment(job="13", array="12", element=0, restarts=1, cpus=3, node="n7"))
     with accounting(folder, "copy", "a-name", 4):
         pass
     (usage,) = figures(folder)
@@ -315,7 +315,7 @@ def test_what_a_worker_notes_of_its_job(context: Context) -> None:
 
 
 def test_figures_grow_while_a_worker_lives(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(waits, "HEARTBEAT", 0.05)
     folder = planned(context)
     with accounting(folder, "copy", "a-name", 0):
         until(lambda: figures(folder), "the first figures")

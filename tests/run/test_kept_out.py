@@ -9,8 +9,8 @@ from tests.support.scripted_cluster import DONE, Stage, good
 
 from penstock.cluster.port import State, Status
 from penstock.core.errors import PreflightError
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.jobs import array_supervision
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Waiting(Stage):
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Waiting:
-    monkeypatch.setattr(resources, "_entered_job", [JobEnvironment(job="70", proven=True, node="n1")])
+    monkeypatch.setattr(kernel_facts, "_entered_job", [JobEnvironment(job="70", proven=True, node="n1")])
     monkeypatch.setattr(array_supervision, "ASKED", 0.02)
     monkeypatch.setattr(array_supervision, "BOUND", 0.2)
     return Waiting(tmp_path)
@@ -64,6 +64,6 @@ def test_what_passes_is_no_reason_to_end(stage: Waiting, monkeypatch: pytest.Mon
 
 
 def test_outside_a_job_the_queue_is_waited_for(stage: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "_entered_job", [JobEnvironment(job="70", proven=False)])
+    monkeypatch.setattr(kernel_facts, "_entered_job", [JobEnvironment(job="70", proven=False)])
     stage.queries = 200
     assert stage.go([0])[0].state is DONE

@@ -12,8 +12,8 @@ from tests.support.whole_way import content, go, records, texts
 
 from penstock.config.settings import PlanConfig
 from penstock.core.errors import FailedError
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,12 +94,12 @@ def test_a_rotten_file_of_the_release_before_is_copied_anew_and_named(context: C
 
 
 def test_the_writer_of_a_linked_file_is_who_wrote_it(context: Context, source: Path) -> None:
-    resources.enter_job(JobEnvironment(node="node-a"))
+    kernel_facts.enter_job(JobEnvironment(node="node-a"))
     go(context)
     (source / "new").write_bytes(b"new")
-    resources.enter_job(JobEnvironment(node="node-b"))
+    kernel_facts.enter_job(JobEnvironment(node="node-b"))
     go(context, upto="permissions")
-    resources.enter_job(JobEnvironment(node="node-a"))
+    kernel_facts.enter_job(JobEnvironment(node="node-a"))
     go(context, after="permissions")
     found = records(context)
     assert {name: record.written_host for name, record in found.items()} == {

@@ -26,8 +26,8 @@ from penstock.dataset.context import Stop
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import small_files
-from penstock.host import heartbeat, resources
-from penstock.host.resources import JobEnvironment, host_name
+from penstock.host import kernel_facts, waits
+from penstock.host.kernel_facts import JobEnvironment, host_name
 from penstock.jobs import element_work, reading_beside, shard_claims
 from penstock.jobs.element import Limits
 from penstock.jobs.reading_beside import CopiedShards
@@ -171,11 +171,11 @@ def test_what_this_node_wrote_waits_for_another_one(run: Run, monkeypatch: pytes
 
 
 def test_on_a_cluster_a_worker_alone_reads_its_own(run: Run) -> None:
-    resources.enter_job(JobEnvironment(job="7", array="6", element=0))
+    kernel_facts.enter_job(JobEnvironment(job="7", array="6", element=0))
     try:
         assert work(run) == 0
     finally:
-        resources.enter_job(JobEnvironment())
+        kernel_facts.enter_job(JobEnvironment())
     assert sorted(read_back(run)) == list(range(SHARDS))
 
 
@@ -206,7 +206,7 @@ def test_what_another_one_reads_is_left_to_it(run: Run) -> None:
 def test_what_another_one_left_is_taken_when_all_is_copied(
     run: Run, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:
-    monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
+    monkeypatch.setattr(waits, "PATIENCE", 0.5)
     monkeypatch.setattr(reading_beside, "LOOKS", (0.05, 0.05))
     work(run, reads_back=False)
     small_files.make_dirs(run.folder.claims("verify"))
@@ -338,7 +338,7 @@ def test_a_signal_ends_both(run: Run) -> None:
 def test_what_another_one_left_amid_its_copy_is_copied_here(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
+    monkeypatch.setattr(waits, "PATIENCE", 0.5)
     monkeypatch.setattr(reading_beside, "LOOKS", (0.05, 0.05))
     work(run, reads_back=False)
     os.unlink(run.folder.receipt("copy", 5))

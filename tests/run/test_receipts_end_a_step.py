@@ -17,7 +17,7 @@ from penstock.core.element_documents import SHARD_CLAIM, ShardClaim
 from penstock.core.errors import FailedError, InterruptedRunError, TransientError
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
-from penstock.host import heartbeat
+from penstock.host import waits
 from penstock.jobs import array_runner, array_watch, wait_report
 from penstock.jobs.array_runner import still_alive
 
@@ -176,7 +176,7 @@ def test_a_later_controller_waits_for_it_too(tmp_path: Path) -> None:
 
 
 def test_once_it_stands_still_another_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
+    monkeypatch.setattr(waits, "PATIENCE", 0.5)
     lost = Forgotten(tmp_path)
     lost.dies = True
     lost.stage.go([0])

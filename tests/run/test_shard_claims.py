@@ -17,7 +17,7 @@ from penstock.core.errors import FailedError, TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, receipts
 from penstock.fs import small_files
-from penstock.host import heartbeat
+from penstock.host import waits
 from penstock.jobs import shard_claims
 from penstock.jobs.shard_claims import Claim, ClaimLostError, ShardClaims, WatchedClaim
 
@@ -65,7 +65,7 @@ class Place:
         for _ in range(13):
             if claim := worker.next():
                 return claim
-            self.clock.now += heartbeat.HEARTBEAT
+            self.clock.now += waits.HEARTBEAT
         return None
 
 
@@ -138,18 +138,18 @@ def test_a_claim_without_outcome_is_at_work_until_it_stood_still(place: Place) -
     worker = place.worker()
     assert worker.next() is None
     assert worker.waits()
-    place.clock.now += heartbeat.HEARTBEAT
+    place.clock.now += waits.HEARTBEAT
     os.utime(place.run.claim("copy", 0, 1), ns=(5, 5))
     assert worker.next() is None
     for _ in range(11):
-        place.clock.now += heartbeat.HEARTBEAT
+        place.clock.now += waits.HEARTBEAT
         assert worker.next() is None
     claim.beat()
     assert place.run.claim("copy", 0, 1).stat().st_mtime_ns > 5
     assert worker.next() is None, "its patience begins anew"
     began = place.clock.now
     assert state(place.still(worker)) == (0, 2, 1)
-    assert place.clock.now - began == heartbeat.PATIENCE
+    assert place.clock.now - began == waits.PATIENCE
     with pytest.raises(ClaimLostError, match="another worker took shard 0"):
         claim.require()
 
@@ -159,7 +159,7 @@ def test_one_look_after_a_long_time_makes_nobody_dead(place: Place) -> None:
     place.worker().next()
     worker = place.worker()
     assert worker.next() is None
-    place.clock.now += 100 * heartbeat.PATIENCE
+    place.clock.now += 100 * waits.PATIENCE
     assert worker.next() is None
     assert worker.waits()
     assert state(place.still(worker)) == (0, 2, 1)
@@ -172,7 +172,7 @@ def test_the_times_of_the_servers_may_jump(place: Place) -> None:
         os.utime(place.run.claim("copy", 0, 1), ns=(moment, moment))
         for _ in range(6):
             assert worker.next() is None
-            place.clock.now += heartbeat.HEARTBEAT
+            place.clock.now += waits.HEARTBEAT
 
 
 def test_a_shard_that_kills_its_workers_is_given_up(place: Place) -> None:
@@ -543,7 +543,7 @@ def test_who_waits_watches_a_few_claims_and_those_that_live_give_way(place: Plac
         assert len(worker._watched) <= shard_claims.WATCHED
         for one in alive:
             os.utime(place.run.claim("copy", one.index, 1), ns=(looks, looks))
-        place.clock.now += heartbeat.HEARTBEAT
+        place.clock.now += waits.HEARTBEAT
     assert state(claim) == (dead.index, 2, 1)
     assert looks < 30
     for one in [*alive, taken(claim)]:
@@ -627,7 +627,7 @@ def test_at_the_end_a_worker_that_waits_makes_a_few_calls(
     assert worker.next() is None  # at first it lists claims and receipts
     calls = Calls(monkeypatch.setattr)
     for _ in range(10):
-        place.clock.now += heartbeat.HEARTBEAT / 2
+        place.clock.now += waits.HEARTBEAT / 2
         assert worker.next() is None
     assert calls.changes == calls["listdir"] == 0
     assert calls.looks == 10 * 4 * shard_claims.WATCHED

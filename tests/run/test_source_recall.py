@@ -15,7 +15,7 @@ from penstock.core.errors import PreflightError
 from penstock.fs import kinds
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import Kind
-from penstock.host.proc import mount_of
+from penstock.host.kernel_facts import mount_of
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from penstock.dataset.context import Stop
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import small_files
-from penstock.host import heartbeat, resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts, waits
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.jobs import shard_claims, worker
 from penstock.jobs.element import Element, Limits, attempt_name
 from penstock.jobs.shard_claims import ClaimLostError, ShardClaims
@@ -308,7 +308,7 @@ def test_without_a_controller_it_goes_on_with_what_stands_still(
 ) -> None:
     """By its own clock: that of who wrote the claim may be an hour ahead."""
     monkeypatch.setattr(worker, "IDLE", 0.1)
-    monkeypatch.setattr(heartbeat, "PATIENCE", 0.6)
+    monkeypatch.setattr(waits, "PATIENCE", 0.6)
     path = claimed(folder, 2, 1)
     if content != "another worker's":
         path.write_text("" if content == "empty" else "[1, 2")
@@ -325,7 +325,7 @@ def test_without_a_controller_it_waits_while_others_move(
     folder: RunLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "IDLE", 0.1)
-    monkeypatch.setattr(heartbeat, "PATIENCE", 1.0)
+    monkeypatch.setattr(waits, "PATIENCE", 1.0)
     path = claimed(folder, 2, 1)
     ends = threading.Event()
 
@@ -415,20 +415,20 @@ def test_on_a_full_target_it_takes_no_further_shard(folder: RunLayout) -> None:
 
 
 def test_on_a_bad_node_it_ends_and_the_shards_are_not_charged(folder: RunLayout) -> None:
-    resources.enter_job(JobEnvironment(job="13"))
+    kernel_facts.enter_job(JobEnvironment(job="13"))
     stop = Failing(folder, lambda *_: True)
     assert work(folder, array(folder), stop=stop) == BAD_NODE
     assert claims(folder) == {0: 1, 1: 1}
     for index in (0, 1):
         outcome = outcome_of(folder, index)
         assert (outcome.generation, outcome.retry, outcome.free) == (1, True, True)
-    resources.enter_job(JobEnvironment(job="14"))
+    kernel_facts.enter_job(JobEnvironment(job="14"))
     assert work(folder, array(folder)) == 0
     assert [shard_claims.read(folder, "copy", index, 2).charged for index in (0, 1)] == [0, 0]
 
 
 def test_a_node_where_a_shard_was_done_is_not_bad(folder: RunLayout) -> None:
-    resources.enter_job(JobEnvironment(job="13"))
+    kernel_facts.enter_job(JobEnvironment(job="13"))
     stop = Failing(folder, lambda index, _: index > 0)
     assert work(folder, array(folder), stop=stop, retries=0) == 1
     assert claims(folder) == dict.fromkeys(range(SHARDS), 1)

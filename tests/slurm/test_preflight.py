@@ -22,8 +22,8 @@ from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.doctor.preflight import node_view
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,7 +216,7 @@ def test_a_limit_of_one_job_that_is_the_controller_keeps_elements_out(
         name, sleep = "penstock-submit-of-a-test", ("/bin/sleep", "300")
         own = cluster.submit(ArraySpec(name, "submit", (0,), sleep, tmp_path))
         wait_for(lambda: cluster.states(own, (0,))[0].state is State.RUNNING, "the controller's job")
-        monkeypatch.setattr(resources, "_entered_job", [JobEnvironment(job=own, proven=True)])
+        monkeypatch.setattr(kernel_facts, "_entered_job", [JobEnvironment(job=own, proven=True)])
         array = cluster.submit(ArraySpec("penstock-kept-out", "copy", (0, 1), sleep, tmp_path))
         wait_for(lambda: cluster.states(array, (0,))[0].reason == reason, f"elements that wait for {reason}")
         why = cluster.kept_out(["copy"], [array])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.element_documents import ElementReceipt, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.dataset import receipts
-from penstock.host import heartbeat
+from penstock.host import waits
 from penstock.jobs import shard_claims, worker
 from penstock.jobs.shard_claims import Claim, ShardClaims
 
@@ -101,7 +101,7 @@ def main(folder: Path, shards: int, workers: int) -> None:
         "a shard without the looks of idle workers": round(sum(busy[name] for name in CALLS) / shards, 1),
         "a worker that ends": round(sum(idle[name] for name in CALLS) / workers, 1),
         # A look for a higher claim, and a touch of the own one (`Claim.look`, `Claim.beat`).
-        "a worker and second": round(1 / shard_claims.LOOK + 1 / heartbeat.HEARTBEAT, 2),
+        "a worker and second": round(1 / shard_claims.LOOK + 1 / waits.HEARTBEAT, 2),
         "seconds": round(now),
     }
     print(json.dumps(figures))

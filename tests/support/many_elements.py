@@ -22,7 +22,7 @@ from penstock.cluster.port import State, Status
 from penstock.cluster.slurm.answers import SlurmElement
 from penstock.core.element_documents import SHARD_CLAIM, ShardClaim
 from penstock.core.layout import RunLayout
-from penstock.host.proc import peak_memory
+from penstock.host.kernel_facts import peak_memory
 from penstock.jobs.array_runner import run_array
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from tests.support.staging_runs import context_for
 from penstock.config.settings import SourceConfig
 from penstock.core.layout import DATA
 from penstock.dataset import pins
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 from penstock.run import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def publish(
 def pinned_by_another(context: Context, look: Callable[[], Published]) -> ReleasePin:
     """What `look` names, pinned by a job of a cluster that is not known here: the pin stands until it is
     withdrawn."""
-    here = resources.current_job()
-    resources.enter_job(JobEnvironment(job="4711", proven=True, cluster="elsewhere"))
+    here = kernel_facts.current_job()
+    kernel_facts.enter_job(JobEnvironment(job="4711", proven=True, cluster="elsewhere"))
     try:
         return pins.pinned(context.layout("data"), look)[1]
     finally:
-        resources.enter_job(here)
+        kernel_facts.enter_job(here)
 
 
 @contextlib.contextmanager

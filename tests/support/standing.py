@@ -26,7 +26,7 @@ from tests.support.in_process import InProcess
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import go
 
-from penstock.host import resources
+from penstock.host import kernel_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ class Standing:
         assert not context.new_release
         if seen(self.place / "source") != self._seen:
             return go(context, upto=upto)
-        key = repr(context.config), repr(resources.current_job()), upto
+        key = repr(context.config), repr(kernel_facts.current_job()), upto
         cluster = context.cluster
         assert isinstance(cluster, InProcess)
         if (staged := self._staged.get(key)) is None:

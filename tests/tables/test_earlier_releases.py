@@ -19,7 +19,7 @@ from tests.support.whole_way import content
 
 from penstock.cli.main import main
 from penstock.core.layout import DatasetLayout
-from penstock.host import heartbeat
+from penstock.host import waits
 from penstock.tables.manifest import read_manifest
 from penstock.target import tree_removal
 
@@ -111,8 +111,8 @@ def earlier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Earlier]:
     # Whether the killed runs' elements still write cannot be seen: until this has passed they are waited for.
-    monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
-    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(waits, "PATIENCE", 0.5)
+    monkeypatch.setattr(waits, "HEARTBEAT", 0.1)
     made = Earlier(request.param, tmp_path, capsys, monkeypatch)
     made.serve()
     yield made

@@ -19,8 +19,8 @@ from penstock.core.dataset_documents import (
 from penstock.core.errors import NewerFormatError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import history
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,5 +125,5 @@ def test_a_line_of_a_newer_format_is_refused_by_name(layout: DatasetLayout) -> N
 
 
 def test_all_writers_name_the_node_as_the_cluster_does() -> None:
-    resources.enter_job(JobEnvironment(node="n7"))
+    kernel_facts.enter_job(JobEnvironment(node="n7"))
     assert history.this_author() == Author(history.user(), os.geteuid(), "n7")

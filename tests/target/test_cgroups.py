@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from penstock.core import range_lists
-from penstock.host import resources
+from penstock.host import kernel_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ class Kernel(NamedTuple):
         self.write("proc/meminfo", f"MemTotal:       {memory >> 10} kB\nMemFree:        1000 kB")
 
     def limit(self) -> int | None:
-        return resources.memory_limit(self.proc)
+        return kernel_facts.memory_limit(self.proc)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
 
 
 def test_this_machine_s_own_is_what_the_kernel_says() -> None:
-    limit = resources.memory_limit()
+    limit = kernel_facts.memory_limit()
     assert limit is None or limit > 0
 
 

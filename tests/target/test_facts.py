@@ -9,7 +9,7 @@ import pytest
 
 from penstock.fs.capabilities import durability_of, facts, passable
 from penstock.fs.kinds import kind_of, named_kind
-from penstock.host.proc import (
+from penstock.host.kernel_facts import (
     Mount,
     mount_of,
     mount_of_device,

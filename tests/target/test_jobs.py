@@ -9,8 +9,8 @@ import pytest
 from penstock.cluster.registry import read_job_environment
 from penstock.cluster.slurm import environment as slurm
 from penstock.dataset import holder
-from penstock.host import resources
-from penstock.host.resources import JobEnvironment
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import JobEnvironment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ NONE = ("", "", "0")
 
 def told(environment: dict[str, str], proc: Path) -> tuple[str, str, str]:
     """The job that a lock of this process would name, as number, cluster and restarts."""
-    resources.enter_job(slurm.read(environment, proc))
+    kernel_facts.enter_job(slurm.read(environment, proc))
     mine = holder.this_process("a-run", "copy")
     return mine.job, mine.cluster, mine.restart
 

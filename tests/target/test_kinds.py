@@ -17,7 +17,7 @@ from penstock.fs import kinds
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.kinds import NEVER, Kind
-from penstock.host.proc import mount_of
+from penstock.host.kernel_facts import mount_of
 from penstock.listing.evidence import beyond
 from penstock.sources.posix import reader as sparse
 

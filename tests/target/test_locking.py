@@ -15,7 +15,7 @@ from penstock.cluster.slurm import environment
 from penstock.core.errors import FailedError, LockedError
 from penstock.dataset import holder as holders
 from penstock.dataset.dataset_lock import DatasetLock
-from penstock.host import resources, waits
+from penstock.host import kernel_facts, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +199,7 @@ def test_a_requeued_job_takes_over_its_own_lock(layout: DatasetLayout, tmp_path:
     said = {"SLURM_JOB_ID": "4711", "SLURM_RESTART_COUNT": "1"}
     for cluster, taken in (("alpha", True), ("beta", False)):
         plant(layout, dataclasses.replace(AWAY, restart="0"))
-        resources.enter_job(environment.read({**said, "SLURM_CLUSTER_NAME": cluster}, tmp_path))
+        kernel_facts.enter_job(environment.read({**said, "SLURM_CLUSTER_NAME": cluster}, tmp_path))
         if taken:
             with lock(layout, lambda *_: False) as held:
                 held.assert_held()

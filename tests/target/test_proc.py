@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host.proc import ProcessStat, process_stat
+from penstock.host.kernel_facts import ProcessStat, process_stat
 
 REST = "1 4242 4242 0 -1 4194304 120 0 0 0 31 7 0 0 20 0 1 0 987654 2500000 300 18446744073709551615"
 
@@ -43,4 +43,4 @@ def test_nobody_else_reads_a_process_or_the_mounts() -> None:
     package = Path(__file__).parents[2] / "scripts/penstock"
     for words in ('/stat"', "/stat'", "mountinfo"):
         found = {path.name for path in package.rglob("*.py") if words in path.read_text()}
-        assert found <= ({"proc.py", "pool.py"} if "stat" in words else {"proc.py"}), words
+        assert found <= ({"kernel_facts.py", "pool.py"} if "stat" in words else {"kernel_facts.py"}), words

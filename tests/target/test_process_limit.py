@@ -14,7 +14,7 @@ from tests.support.forked import forked
 from tests.target.test_cgroups import Kernel
 
 from penstock.cli.main import main
-from penstock.host import resources
+from penstock.host import kernel_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,14 +32,14 @@ def at_the_limit(refused: Callable[[], object]) -> str:
 
     def child() -> str:
         resource.setrlimit(resource.RLIMIT_NPROC, (LIMIT, LIMIT))
-        assert resources.room() == LIMIT - 1
+        assert kernel_facts.room() == LIMIT - 1
         end = threading.Event()
-        while resources.room():
+        while kernel_facts.room():
             threading.Thread(target=end.wait, daemon=True).start()
         try:
             refused()
         except (RuntimeError, OSError) as error:
-            return str(resources.refused(error))
+            return str(kernel_facts.refused(error))
         return ""
 
     return str(forked(child, uid=UID))
@@ -65,7 +65,7 @@ def test_a_limit_that_is_reached_is_named(refused: Callable[[], Any]) -> None:
     "error", [RuntimeError("another"), BlockingIOError(11, "busy", "/a/file"), OSError(5, "EIO")]
 )
 def test_other_errors_are_no_limit(error: BaseException) -> None:
-    assert resources.refused(error) is None
+    assert kernel_facts.refused(error) is None
 
 
 @as_root
@@ -98,5 +98,5 @@ def test_the_limits_of_cgroups_count(tmp_path: Path, version: int) -> None:
     kernel.write("cg/job/pids.current", 90)
     kernel.write("cg/job/step/pids.max", "max")
     kernel.write("cg/job/step/pids.current", 90)
-    assert resources.process_limits(kernel.proc) == [(100, 90)]
-    assert resources.room(kernel.proc) == 10
+    assert kernel_facts.process_limits(kernel.proc) == [(100, 90)]
+    assert kernel_facts.room(kernel.proc) == 10

@@ -11,9 +11,8 @@ import pytest
 
 from penstock.cluster.registry import read_job_environment
 from penstock.core.element_documents import ElementUsage
-from penstock.host import resources
-from penstock.host.proc import children, peak_memory, process_stat
-from penstock.host.resources import Meter, memory_peak
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import Meter, children, memory_peak, peak_memory, process_stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +62,7 @@ def test_a_meter_begins_with_the_process() -> None:
     code = (
         "import time; began = time.time(); until = time.process_time() + 0.3\n"
         "while time.process_time() < until: pass\n"
-        "from penstock.host.resources import Meter\n"
+        "from penstock.host.kernel_facts import Meter\n"
         "from penstock.core.element_documents import ElementUsage\n"
         "used = Meter().used(ElementUsage())\n"
         "print(used.seconds, used.cpu_seconds, used.began - began)"
@@ -83,11 +82,11 @@ def test_look_reads_for_the_meter_that_was_entered(helper: subprocess.Popen[byte
     ) as second:
         assert second.stdout is not None
         second.stdout.readline()
-        resources.read_peaks()  # nobody measures: nothing happens
+        kernel_facts.read_peaks()  # nobody measures: nothing happens
         assert meter._peak == before.memory_peak
-        resources.enter_meter(meter)
-        resources.read_peaks()
-        resources.enter_meter(None)
+        kernel_facts.enter_meter(meter)
+        kernel_facts.read_peaks()
+        kernel_facts.enter_meter(None)
         second.communicate()
     assert meter.used(ElementUsage()).memory_peak > before.memory_peak + 60 * MIB
 

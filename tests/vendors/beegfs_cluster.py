@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.fs import kinds
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import Kind
-from penstock.host.proc import mount_of
+from penstock.host.kernel_facts import mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -31,7 +31,7 @@ from penstock.core.human import masked, printable_lines
 from penstock.fs import small_files
 from penstock.fs.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
 from penstock.fs.small_files import NotPlainError
-from penstock.host import resources
+from penstock.host import kernel_facts
 from penstock.workflow.exit_files import CommandFailure
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def in_short(error: PenstockError) -> str:
 
 def explained(error: BaseException) -> BaseException:
     """Return the error, or the PenstockError that replaces it according to the table."""
-    if (limit := resources.refused(error)) is not None:
+    if (limit := kernel_facts.refused(error)) is not None:
         return limit
     if isinstance(error, ImportError):
         return not_whole(error)

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli import output
-from penstock.host import kernel_waits, resources, waits
+from penstock.host import kernel_facts, waits
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +35,7 @@ def program() -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     from penstock.cli import argument_parser, command_table
 
-    resources.collect_garbage_rarely()
+    kernel_facts.collect_garbage_rarely()
     words = argument_parser.with_help(sys.argv[1:] if arguments is None else arguments)
     if refusal := argument_parser.unknown(words):
         output.called_as("penstock")
@@ -81,7 +81,7 @@ def _run(parsed: argparse.Namespace) -> int:
     from penstock.cli.session import Session
     from penstock.cluster.registry import read_job_environment
     from penstock.dataset import rights
-    from penstock.host import resources
+    from penstock.host import kernel_facts
     from penstock.workflow import exit_files
 
     command = command_table.find(parsed.command)
@@ -113,10 +113,10 @@ def _run(parsed: argparse.Namespace) -> int:
     # A controller starts its steps with SIGINT blocked (`snakemake_start`): a pending SIGINT is delivered
     # here.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    resources.enter_job(read_job_environment())
-    time_limit.watch(time_ends, resources.current_job())
+    kernel_facts.enter_job(read_job_environment())
+    time_limit.watch(time_ends, kernel_facts.current_job())
     try:
-        with session, waits.obeying(session.stop), kernel_waits.watched(output.say):
+        with session, waits.obeying(session.stop), waits.watched(output.say):
             try:
                 session.start()
                 if parsed.as_root:

@@ -112,10 +112,10 @@ class Session:
         from penstock.config import trust
         from penstock.config.loader import load
         from penstock.dataset import rights
-        from penstock.host import resources
+        from penstock.host import kernel_facts
 
         staging = rights.stages(self.parsed.command, vars(self.parsed))
-        in_job = resources.current_job().proven
+        in_job = kernel_facts.current_job().proven
         config = load(self.file, self.parsed.backend, staging=staging, in_job=in_job)
         config = trust.bounded(config, self.file, staging=staging)
         if self.parsed.asks_servers:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from penstock.host.resources import JobEnvironment
+    from penstock.host.kernel_facts import JobEnvironment
 
 # seconds by which SLURM's signal may come before the time limit; an even earlier signal is a preemption,
 # which cannot wait

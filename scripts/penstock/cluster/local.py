@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.port import Cluster, State, Status
 from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.host.command import dies_with
-from penstock.host.resources import GIVEN_CPUS
+from penstock.host.kernel_facts import GIVEN_CPUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

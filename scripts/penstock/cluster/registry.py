@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm import environment as slurm
-from penstock.host.resources import GIVEN_CPUS
+from penstock.host.kernel_facts import GIVEN_CPUS
 
 if TYPE_CHECKING:
     import subprocess
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.site import NewOptions
     from penstock.config.settings import ClusterConfig
     from penstock.core.node_answer import FileValue
-    from penstock.host.resources import JobEnvironment
+    from penstock.host.kernel_facts import JobEnvironment
 
 
 def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvironment:

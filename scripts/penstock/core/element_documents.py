@@ -164,7 +164,8 @@ SHARD_CLAIM = Document(ShardClaim, "a claim of a shard")
 
 
 class ElementUsage(NamedTuple):
-    """Times are in seconds, sizes in bytes; 0: not known. `host.resources` explains the figures' origins."""
+    """Times are in seconds, sizes in bytes; 0: not known. `host.kernel_facts` explains the figures'
+    origins."""
 
     array: str = ""  # name of the element's array (`ArraySpec.name`)
     number: int = 0  # the worker's number, counted over all arrays of the step

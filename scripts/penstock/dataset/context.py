@@ -16,7 +16,7 @@ from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.human import in_quotes
 from penstock.core.layout import DatasetLayout, SigningKeys
 from penstock.host import waits
-from penstock.host.operation_budget import unlimited
+from penstock.host.pacing import unlimited
 from penstock.sources.backoff import pauses
 from penstock.target import root_files
 
@@ -142,7 +142,7 @@ class Context:
     clock: Callable[[], float] = time.time  # seconds since the epoch, for the age of readings
     hold: HeldDataset | None = None  # the present step's lock and claim (`jobs.dataset_hold`)
     # function that the present step calls before n metadata operations on the target
-    # (`host.operation_budget`)
+    # (`host.pacing`)
     spend: Callable[[int], None] = unlimited
 
     # the share of `target.ops` for the step and its elements (`jobs.shares`)

@@ -41,7 +41,12 @@ from penstock.fs import small_files
 from penstock.fs.errno_map import NO_SPACE, storage_error
 from penstock.fs.small_files import NO_LINKS, give_name
 from penstock.host import waits
-from penstock.host.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
+from penstock.host.waits import (
+    HEARTBEAT,
+    PATIENCE,
+    SHORT,
+    stands_still,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from penstock.core.dataset_documents import (
 )
 from penstock.core.errors import NewerFormatError
 from penstock.fs import small_files
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import host_name
 from penstock.tables import ctime_intervals
 from penstock.tables.ctime_intervals import LINES, Intervals, Recorder, merged
 

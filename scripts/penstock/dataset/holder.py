@@ -15,8 +15,8 @@ from typing import Annotated, Any, NamedTuple
 from penstock.core import step_table, typed_json
 from penstock.core.human import brief
 from penstock.fs.owners import account
-from penstock.host import resources
-from penstock.host.proc import process_stat
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import process_stat
 
 # Holders: the process that holds a lock, a run's claim, a reader's pin or a share of a network link.
 #
@@ -63,9 +63,9 @@ class Holder:
 
 def this_process(run: str, command: str) -> Holder:
     """Describe this process as a holder with a new nonce."""
-    job = resources.current_job()
+    job = kernel_facts.current_job()
     if not job.proven:
-        job = resources.JobEnvironment()
+        job = kernel_facts.JobEnvironment()
     return Holder(
         run=run,
         command=command,

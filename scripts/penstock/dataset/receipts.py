@@ -21,7 +21,7 @@ from penstock.core.typed_json import NOTHING
 from penstock.dataset import documents
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import small_files
-from penstock.host.heartbeat import HEARTBEAT
+from penstock.host.waits import HEARTBEAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence

@@ -40,7 +40,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.human import brief
 from penstock.core.layout import DATASET_NAME, DatasetLayout
 from penstock.fs import clock, small_files
-from penstock.host import resources
+from penstock.host import kernel_facts
 from penstock.target import access, cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ class Notice:
     """The notice of one step that holds the dataset's lock."""
 
     def __init__(self, layout: DatasetLayout, path: Path, step: str, controller: str = "") -> None:
-        environment = resources.current_job()
+        environment = kernel_facts.current_job()
         job = (environment.array or environment.job) if environment.proven else ""
         self._layout, self._path = layout, path
         self._notice = UnderWay(
             step=step,
             since=_stamp(clock.now(layout.folder)),
-            host=resources.host_name(),
+            host=kernel_facts.host_name(),
             job=job,
             cluster=environment.cluster if job else "",
             controller=controller,

@@ -32,7 +32,7 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.doctor.preflight import readers, target_checks
 from penstock.doctor.preflight.results import Answers, folders
 from penstock.fs.owners import group_name, group_number
-from penstock.host.proc import nearest
+from penstock.host.kernel_facts import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -22,7 +22,7 @@ from penstock.core.layout import MANIFEST
 from penstock.core.row_codec import reused_line
 from penstock.fs.tree import Calls
 from penstock.host import waits
-from penstock.host.operation_budget import unlimited
+from penstock.host.pacing import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence

@@ -21,10 +21,10 @@ from penstock.core.errors import FailedError
 from penstock.engine.sizing import asked_ahead
 from penstock.engine.tasks import BatchAnswer
 from penstock.engine.work_kinds import ReadWork, Setup
-from penstock.host import resources, wire
+from penstock.host import kernel_facts, wire
 from penstock.host.command import start_helper
+from penstock.host.kernel_facts import PROC, process_stat
 from penstock.host.pacing import SLOTS, SharedMemory
-from penstock.host.proc import PROC, process_stat
 from penstock.target import root_files
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Pool:
             process, channel = start_helper("penstock.engine.worker", self.shared_memory.fd)
         except OSError as error:
             why = error.strerror or str(error)
-            limit = resources.refused(error)
+            limit = kernel_facts.refused(error)
             raise limit or FailedError(
                 "cannot start a worker process",
                 why=why,
@@ -416,7 +416,7 @@ class Pool:
         Workers finish their batches, or stop amid their rows if `stop` is set. A worker that takes longer
         than `within` seconds is killed.
         """
-        resources.read_peaks()
+        kernel_facts.read_peaks()
         self.disturbed = self.disturbed or stop
         for member in self.alive:
             if stop:

@@ -41,8 +41,7 @@ from penstock.fs.kinds import AUTO
 from penstock.fs.probe_judgement import limited
 from penstock.fs.store_checks import data_states
 from penstock.host import waits
-from penstock.host.operation_budget import unlimited
-from penstock.host.pacing import spending
+from penstock.host.pacing import spending, unlimited
 from penstock.target import modes
 from penstock.target.file_replacement import copy_range, standing
 from penstock.target.staging_writer import StagingWriter

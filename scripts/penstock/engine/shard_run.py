@@ -16,7 +16,7 @@ from penstock.engine import pool, sizing
 from penstock.engine.multipart import Ahead
 from penstock.engine.sizing import Tuner
 from penstock.engine.work_kinds import Setup
-from penstock.host import resources
+from penstock.host import kernel_facts
 from penstock.target import root_files
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class PoolRun:
         self._share: Allowances | None = None
         self.started = time.monotonic()
         self.cpu = time.process_time()
-        job = resources.current_job()
+        job = kernel_facts.current_job()
         self.cpus, self.cpus_from = sizing.cpus(job)
-        self.memory = sizing.free_memory(job, resources.memory_limit()) // pool.sharing()
-        self.processes = resources.room()
+        self.memory = sizing.free_memory(job, kernel_facts.memory_limit()) // pool.sharing()
+        self.processes = kernel_facts.room()
         self.total = 0
         self._most = 1
         self.pool = pool.take(self._size(max(units, shard.rows), shard.bytes, local=True).workers)

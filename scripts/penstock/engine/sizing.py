@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.host import resources
+from penstock.host import kernel_facts
 
 if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
-    from penstock.host.resources import JobEnvironment
+    from penstock.host.kernel_facts import JobEnvironment
 
 
 # How the number of active streams changes while the engine runs (an increase is called a climb):
@@ -261,13 +261,13 @@ def beside(engine: EngineConfig) -> EngineConfig:
 
     It gets a quarter of the CPUs and an eighth of the memory, as a cold read mostly waits for its device.
     """
-    environment = resources.current_job()
+    environment = kernel_facts.current_job()
     bounds = [
         (engine.workers or cpus(environment)[0]) // 4,
-        free_memory(environment, resources.memory_limit()) // 8 // (WORKER_BYTES + EACH * STREAM_BYTES),
+        free_memory(environment, kernel_facts.memory_limit()) // 8 // (WORKER_BYTES + EACH * STREAM_BYTES),
         MOST_STREAMS // EACH,
     ]
-    if (room := resources.room()) is not None:
+    if (room := kernel_facts.room()) is not None:
         bounds.append(room // 8 // (WORKER_THREADS + 1 + EACH))
     workers = max(1, min(bounds))
     return replace(engine, workers=workers, streams=min(engine.streams or EACH * workers, EACH * workers))

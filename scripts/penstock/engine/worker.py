@@ -25,9 +25,8 @@ from penstock.core.element_documents import slowest
 from penstock.core.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.core.row_codec import from_wire, to_wire
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
-from penstock.host import resources, wire
-from penstock.host.operation_budget import unlimited
-from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, SharedMemory, allowed_rate
+from penstock.host import kernel_facts, wire
+from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, SharedMemory, allowed_rate, unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -287,7 +286,7 @@ def _ignore(_: Any) -> None:
 
 def main() -> None:
     """Run a worker with the descriptors on the command line. It ends the process by `os._exit`."""
-    resources.collect_garbage_rarely()
+    kernel_facts.collect_garbage_rarely()
     channel = wire.Channel(socket.socket(fileno=int(sys.argv[1])))
     worker = Worker(channel, SharedMemory(int(sys.argv[2])))
 
@@ -304,7 +303,7 @@ def main() -> None:
     try:
         worker.listen()
     except RuntimeError as error:
-        limit = resources.refused(error)
+        limit = kernel_facts.refused(error)
         if limit is None:
             raise
         worker.fatal(limit)

@@ -18,7 +18,12 @@ from penstock.fs.beegfs_mount import SYS, client_version
 from penstock.fs.data_states import DEADLINE, Said
 from penstock.fs.stores import BUDGET, DataState, StatusQueries, StoreStatus
 from penstock.host import command
-from penstock.host.proc import PROC, holding, mount_of, mounts
+from penstock.host.kernel_facts import (
+    PROC,
+    holding,
+    mount_of,
+    mounts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,13 +17,13 @@ from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.fs.kinds import IN_WORDS, MountProof, flag, number, one_of, weakest
 from penstock.fs.stores import Role, Server, StoreStatus, Target
-from penstock.host.proc import PROC
+from penstock.host.kernel_facts import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.fs.stores import Consistency, Reachability
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 # Servers and targets as the client shows them, in /proc/fs/beegfs/<client>/.

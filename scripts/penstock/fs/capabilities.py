@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.fs import libc
 from penstock.fs.kinds import MountProof, kind_of, named_kind
-from penstock.host.proc import PROC, mount_of, mount_of_device, nearest
+from penstock.host.kernel_facts import (
+    PROC,
+    mount_of,
+    mount_of_device,
+    nearest,
+)
 
 if TYPE_CHECKING:
     from penstock.fs.kinds import Kind
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from penstock.fs.data_states import DEADLINE, Said
 from penstock.fs.quotas import Quota, project_of
 from penstock.fs.stores import DataState, FillRules, Pattern, StatusQueries, StoreStatus, Target
 from penstock.host import command
-from penstock.host.proc import PROC
+from penstock.host.kernel_facts import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

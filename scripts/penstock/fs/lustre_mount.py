@@ -9,7 +9,7 @@ from penstock.core.human import printable
 from penstock.fs.kinds import IN_WORDS, MountProof
 
 if TYPE_CHECKING:
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 class LustreMount(NamedTuple):

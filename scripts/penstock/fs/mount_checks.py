@@ -15,11 +15,11 @@ from penstock.fs import nfs_mount as nfs
 from penstock.fs import weka_mount as weka
 from penstock.fs.kinds import AUTO, MountProof, kind_of, rules_of
 from penstock.fs.owners import mapping
-from penstock.host.proc import PROC, mount_of
+from penstock.host.kernel_facts import PROC, mount_of
 
 if TYPE_CHECKING:
     from penstock.fs.kinds import Kind
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 class MountModule(Protocol):

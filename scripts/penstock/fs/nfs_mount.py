@@ -12,7 +12,7 @@ from penstock.fs.kinds import IN_WORDS, MountProof, number, one_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 # number of an account's groups that AUTH_SYS passes to the server, at most (RFC 5531, appendix A)

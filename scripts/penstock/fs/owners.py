@@ -16,11 +16,11 @@ from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import OwnerSeen
 from penstock.core.posix_acl import decode, effective, encode
-from penstock.host.proc import PROC, mount_of
+from penstock.host.kernel_facts import PROC, mount_of
 
 if TYPE_CHECKING:
     from penstock.core.posix_acl import Acl
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 # Owner and group of files; and the signs that numbers are mapped on this machine.

@@ -20,8 +20,7 @@ from penstock.fs import probe_trials
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import NO_SPACE
 from penstock.fs.probe_trials import TrialFolders
-from penstock.host.proc import PROC
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import PROC, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import posix_acl
 from penstock.core.run_documents import NO, VALUE, YES, TrialOutcome
 from penstock.fs import libc, owners
-from penstock.host import proc
-from penstock.host.proc import PROC
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -419,7 +419,7 @@ def owner_kept(place: TrialFolders) -> TrialOutcome:
 
 def create_mode(place: TrialFolders) -> TrialOutcome:
     """Try whether new files and folders get the requested mode without the bits of this process's umask."""
-    umask = proc.umask(place.proc)
+    umask = kernel_facts.umask(place.proc)
     if umask is None:
         return TrialOutcome(why="the kernel does not say the umask")
     path, folder = place.work / "file", place.work / "folder"

@@ -16,7 +16,7 @@ from penstock.core.errors import MAKE_ROOM
 from penstock.core.events import ADMINISTRATOR, CheckResult
 from penstock.core.human import size as _size
 from penstock.fs import libc
-from penstock.host.proc import PROC, mount_of, nearest
+from penstock.host.kernel_facts import PROC, mount_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

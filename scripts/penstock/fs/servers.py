@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import TargetAwayError
 from penstock.core.human import printable
 from penstock.fs.kinds import kind_of
-from penstock.host.proc import PROC, Mount, first_on_way
+from penstock.host.kernel_facts import PROC, Mount, first_on_way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

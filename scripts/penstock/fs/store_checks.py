@@ -24,7 +24,7 @@ from penstock.fs.placement import INHERIT, SizeClasses
 from penstock.fs.quotas import owner_of_new, unnamed_group
 from penstock.fs.stores import StoreStatus
 from penstock.host import command
-from penstock.host.proc import PROC, mount_of, nearest
+from penstock.host.kernel_facts import PROC, mount_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,13 +18,13 @@ from penstock.core.errors import PreflightError
 from penstock.fs.capabilities import StorageFacts, facts
 from penstock.fs.kinds import MountProof, kind_of, named_kind
 from penstock.host import interpreter, waits
-from penstock.host.proc import PROC, first_on_way
+from penstock.host.kernel_facts import PROC, first_on_way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 # seconds within which a file system must answer; even a loaded file system needs only a hundredth of it
 ANSWER_WITHIN = 10.0

@@ -23,8 +23,13 @@ from penstock.fs.quotas import Quota
 from penstock.fs.stores import DataState, FillRules, StatusQueries, StoreStatus
 from penstock.fs.weka_mount import cores_of_containers, parse_mount
 from penstock.host import command
+from penstock.host.kernel_facts import (
+    PROC,
+    Root,
+    mount_of,
+    mounts,
+)
 from penstock.host.machine_settings import SYS, setting
-from penstock.host.proc import PROC, Root, mount_of, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.fs.data_states import Ask
     from penstock.fs.weka_mount import WekaMount
     from penstock.host.command import Answer
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 # Command lines of `weka`, and parsers of its output.

@@ -12,13 +12,13 @@ from penstock.core import range_lists
 from penstock.core.events import CheckResult
 from penstock.core.human import counted, printable
 from penstock.fs.kinds import IN_WORDS, MountProof, number, one_of
-from penstock.host.proc import PROC, mounts
+from penstock.host.kernel_facts import PROC, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.fs.kinds import Method
-    from penstock.host.proc import Mount
+    from penstock.host.kernel_facts import Mount
 
 
 # Which cores WEKA's containers occupy, according to /proc, which any account may read unless `hidepid` is

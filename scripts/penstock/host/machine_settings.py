@@ -14,7 +14,7 @@ from penstock.core import range_lists
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import FileValue, Machine, Nic
-from penstock.host.proc import PROC, Root
+from penstock.host.kernel_facts import PROC, Root
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping

@@ -26,7 +26,7 @@ from penstock.core.step_table import BY_NAME
 from penstock.dataset import holder as holders
 from penstock.dataset import orders
 from penstock.fs import small_files
-from penstock.host import heartbeat, resources
+from penstock.host import kernel_facts, waits
 from penstock.jobs.array_watch import patiently
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class KeptOut:
             )
 
     def _all_wait(self) -> bool:
-        if not resources.current_job().proven or self._watch.asked_in_vain is not None:
+        if not kernel_facts.current_job().proven or self._watch.asked_in_vain is not None:
             return False
         left = [s for live in self._watch.live for s in live.statuses.values() if not s.state.ended]
         return bool(left) and all(s.state is State.PENDING and not s.held for s in left)
@@ -220,14 +220,14 @@ class KeptOut:
 def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> str:
     """Return a phrase naming the controller if a local array's elements may still write, or else "".
 
-    May wait for `heartbeat.PATIENCE` seconds.
+    May wait for `waits.PATIENCE` seconds.
 
     | the controller (`holder.lives`)    | progress files of its elements              | may write |
     |------------------------------------|---------------------------------------------|-----------|
     | is not known                       | any                                         | no        |
     | is this process, or is dead        | any                                         | no        |
     | is alive                           | any                                         | yes       |
-    | is on a host not visible from here | none, or unchanged for `heartbeat.PATIENCE` | no        |
+    | is on a host not visible from here | none, or unchanged for `waits.PATIENCE` | no        |
     | is on a host not visible from here | changed meanwhile                           | yes       |
     """
     by = holders.from_json(submission.by)
@@ -240,19 +240,19 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
 
 
 def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> bool:
-    """Return whether a progress file of the array changes within `heartbeat.PATIENCE`, by this process's
+    """Return whether a progress file of the array changes within `waits.PATIENCE`, by this process's
     clock. Only a change counts, since other nodes' clocks set the files' times."""
     first = _progress(run, submission)
     if not first:
         return False
-    patience = heartbeat.PATIENCE
+    patience = waits.PATIENCE
     by = holders.from_json(submission.by)
     who = by.describe() if by else "another run"
     text = f"waiting for elements of {who}: they count as ended when nothing moves for {patience:.0f} s"
     context.emit(events.Noted(layout.dataset, submission.step, text))
-    return not heartbeat.stands_still(
+    return not waits.stands_still(
         patience,
-        heartbeat.HEARTBEAT,
+        waits.HEARTBEAT,
         context.stop.wait,
         lambda: _progress(run, submission) != first,
     )

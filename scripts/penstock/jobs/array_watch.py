@@ -21,7 +21,7 @@ from penstock.dataset.orders import CancelMark
 from penstock.dataset.receipts import Progress
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs.errno_map import storage_error
-from penstock.host import heartbeat
+from penstock.host import waits
 from penstock.jobs import shard_claims, wait_report
 from penstock.jobs.element_outcomes import Ends, NodeFailures
 from penstock.jobs.wait_report import EVERY, Element, WaitReport
@@ -239,7 +239,7 @@ class Watch:
         }
         if self.reading[1] != (shown := (proven, claims)):
             self.reading = now, shown
-        patience = heartbeat.PATIENCE if claims else 2 * grace
+        patience = waits.PATIENCE if claims else 2 * grace
         self.reads = not proven.issuperset(self.indices) and now - self.reading[0] < patience
         return self.reads
 
@@ -399,20 +399,20 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
 
 
 def _moves(watch: Watch, index: int) -> bool:
-    """Return whether a shard's progress file changed within `heartbeat.PATIENCE`, by this process's clock.
+    """Return whether a shard's progress file changed within `waits.PATIENCE`, by this process's clock.
     Clocks of other nodes may differ from this clock by at most CLOCKS."""
     try:
         written = os.stat(watch.run.progress(watch.step, index)).st_mtime_ns
     except OSError:
         return False
-    if time.time() - written / 1e9 > heartbeat.PATIENCE + CLOCKS:
+    if time.time() - written / 1e9 > waits.PATIENCE + CLOCKS:
         return False
     now = time.monotonic()
     before, since = watch.moved.get(index, (0, now))
     if before != written:
         watch.moved[index] = (written, now)
         return True
-    return now - since <= heartbeat.PATIENCE
+    return now - since <= waits.PATIENCE
 
 
 def tell(watch: Watch) -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from penstock.core import human
 from penstock.core.errors import FailedError, PenstockError
 from penstock.dataset import run_store, seals
-from penstock.host import resources
+from penstock.host import kernel_facts
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def refuse_outgrown(context: Context, run: Run) -> None:
 
     The listing stays with the run, so the next `run --submit` asks for enough memory.
     """
-    job = resources.current_job()
+    job = kernel_facts.current_job()
     if not job.proven or context.cluster.abilities.elements_end_with_controller:
         return
-    limits = [limit for limit in (job.memory, resources.memory_limit()) if limit is not None]
+    limits = [limit for limit in (job.memory, kernel_facts.memory_limit()) if limit is not None]
     files, released = run.info.files, dataset_folders.current(run.layout) is not None
     takes = CONTROLLER + _step(files, released=released)
     if limits and min(limits) < takes:

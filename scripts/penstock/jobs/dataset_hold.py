@@ -19,7 +19,7 @@ from penstock.dataset.run import read_plan, read_run
 from penstock.dataset.run_claims import HeldDataset
 from penstock.dataset.staging_notice import Notice, touch
 from penstock.fs import small_files
-from penstock.host.operation_budget import unlimited
+from penstock.host.pacing import unlimited
 from penstock.jobs import dataset_state
 from penstock.target import dataset_folders, state_marker
 

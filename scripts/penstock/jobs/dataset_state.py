@@ -22,7 +22,7 @@ from penstock.dataset.run import load
 from penstock.dataset.staging_notice import SUBMITTED
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import small_files
-from penstock.host.heartbeat import PATIENCE
+from penstock.host.waits import PATIENCE
 from penstock.jobs.array_runner import still_alive
 from penstock.target import dataset_folders, root_files
 

@@ -31,8 +31,8 @@ from penstock.engine import journal
 from penstock.engine.sizing import cpus
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
-from penstock.host import resources
-from penstock.host.resources import host_name
+from penstock.host import kernel_facts
+from penstock.host.kernel_facts import host_name
 from penstock.jobs import shares
 from penstock.jobs.bandwidth import reading
 from penstock.jobs.element_work import WORK, Attempt, Paces
@@ -260,14 +260,14 @@ def say(text: str) -> None:
 
 
 def own_claim(line: ArrayLine, number: int) -> ShardClaim:
-    restarts = resources.current_job().restarts
+    restarts = kernel_facts.current_job().restarts
     return ShardClaim(array=line.name, number=number, call=line.call, host=host_name(), restarts=restarts)
 
 
 def attempt_name() -> str:
     """Return a name unique to this attempt, even if several elements run in one job. It consists of job,
     element and restart, or of host and process, and of random digits."""
-    environment = resources.current_job()
+    environment = kernel_facts.current_job()
     who = f"{os.uname().nodename}-{os.getpid()}"
     if job := environment.array or environment.job:
         who = f"{job}_{environment.element or 0}_{environment.restarts}"
@@ -332,7 +332,7 @@ def _whole(
         why=outcome.why,
         attempt=attempt,
         host=host_name(),
-        cpus=cpus(resources.current_job())[0],
+        cpus=cpus(kernel_facts.current_job())[0],
         started=reporter.started,
         ended=time.time(),
         samples=reporter.samples,

@@ -16,7 +16,7 @@ from penstock.core.errors import FailedError
 from penstock.core.layout import DATA, MANIFEST
 from penstock.dataset import documents, history, receipts
 from penstock.fs import small_files
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,8 +15,8 @@ from penstock.dataset import documents, receipts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine import pool
 from penstock.fs import small_files
-from penstock.host import heartbeat, resources
-from penstock.host.resources import host_name
+from penstock.host import kernel_facts, waits
+from penstock.host.kernel_facts import host_name
 from penstock.jobs import shard_claims
 from penstock.jobs.element import Element, attempt_name, own_claim, say
 from penstock.jobs.shard_claims import LOOKED_AT, ClaimLostError, ShardClaims, WatchedClaim
@@ -232,8 +232,8 @@ class CopiedShards:
                 continue
             written = shard_claims.beat(folder, "copy", index, generation)
             before = self._watched.get(index, WatchedClaim(generation))
-            self._watched[index] = beat = before.after(generation, written, now, heartbeat.HEARTBEAT)
-            stands_still = beat.still >= heartbeat.PATIENCE
+            self._watched[index] = beat = before.after(generation, written, now, waits.HEARTBEAT)
+            stands_still = beat.still >= waits.PATIENCE
             left, alive = left or stands_still, alive + (not stands_still)
         return alive, left, given_up
 
@@ -323,7 +323,7 @@ class ReadingBeside:
             rests=self._pace.rests, beside=lambda: not self._over.is_set(), watch=copying.watch,
         )  # fmt: skip
         place = (number - line.base) * len(run.indices) // max(1, line.workers)
-        alone = not resources.current_job().job or (line.workers == 1 and not line.base)
+        alone = not kernel_facts.current_job().job or (line.workers == 1 and not line.base)
         self._shards = CopiedShards(run, own_claim(line, number), place, retries=retries, alone=alone)
         small_files.make_dirs(run.folder.claims(STEP))
         self._thread = threading.Thread(target=self._beside, name="reading back")

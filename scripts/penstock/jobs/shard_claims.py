@@ -75,7 +75,7 @@ from penstock.core.errors import FailedError, TransientError
 from penstock.dataset import documents, receipts
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
-from penstock.host import heartbeat
+from penstock.host import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -196,7 +196,7 @@ class Claim:
 
     def beating(self) -> contextlib.AbstractContextManager[None]:
         """Beat in a thread during the block, since a shard's last writes may take minutes."""
-        return heartbeat.beating(self.beat, "claim")
+        return waits.beating(self.beat, "claim")
 
     def look(self) -> None:
         """Raise ClaimLostError if another worker holds the shard. Looks at most once in LOOK seconds."""
@@ -216,7 +216,7 @@ class Claim:
         raise ClaimLostError(
             f"another worker took shard {self.index}",
             where=str(self._next),
-            why=f"nothing was heard of this one for {heartbeat.PATIENCE:.0f} s, or it counted as ended",
+            why=f"nothing was heard of this one for {waits.PATIENCE:.0f} s, or it counted as ended",
             hint="that one goes on with it",
         )
 
@@ -336,7 +336,7 @@ class ShardClaims:
 
     def _list(self) -> None:
         """Drop shards with a receipt from a long list, once in PATIENCE. `take` checks the receipts."""
-        if len(self._open) > LOOKED_AT and self._clock() - self._listed >= heartbeat.PATIENCE:
+        if len(self._open) > LOOKED_AT and self._clock() - self._listed >= waits.PATIENCE:
             self._listed = self._clock()
             away = proven(self._run, self._step) | self._watched.keys()
             self._open = deque(index for index in self._open if index not in away)
@@ -382,6 +382,6 @@ class ShardClaims:
 
     def _stands_still(self, index: int, generation: int, written: int) -> bool:
         watch = self._watched.get(index, WatchedClaim(generation))
-        watch = watch.after(generation, written, self._clock(), heartbeat.HEARTBEAT)
+        watch = watch.after(generation, written, self._clock(), waits.HEARTBEAT)
         self._watched[index] = watch
-        return watch.still >= heartbeat.PATIENCE
+        return watch.still >= waits.PATIENCE

@@ -389,7 +389,7 @@ def paced(
     most: int = PARTS,
     uncounted: float = UNCOUNTED,
 ) -> Iterator[Callable[[int], None]]:
-    """Yield `spend` (`host.operation_budget`) of a command that is its own holder. `ops` of 0 means no
+    """Yield `spend` (`host.pacing`) of a command that is its own holder. `ops` of 0 means no
     budget. `spend` waits while the PAUSE file exists, and raises if the command was stopped."""
     if not ops:
         yield lambda _: stop.check()

@@ -21,8 +21,8 @@ from penstock.dataset.submission_log import ArrayBook
 from penstock.engine import pool
 from penstock.engine.sizing import cpus
 from penstock.fs import small_files
-from penstock.host import heartbeat, resources
-from penstock.host.resources import host_name
+from penstock.host import kernel_facts, waits
+from penstock.host.kernel_facts import host_name
 from penstock.jobs.element import Element, Limits, attempt_name, own_claim, say
 from penstock.jobs.shard_claims import ClaimLostError, ShardClaims
 
@@ -43,11 +43,11 @@ def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[N
     failed write is ignored. The engine's processes must end within the block, since their peaks of memory are
     read right before their end.
     """
-    job = resources.current_job()
+    job = kernel_facts.current_job()
     usage = ElementUsage(
         array, number, job.restarts, host_name(), cpus=cpus(job)[0], node_cpus=os.cpu_count() or 0
     )
-    meter = resources.Meter(job.cgroup)
+    meter = kernel_facts.Meter(job.cgroup)
     path = run.usage(step) / f"{attempt_name()}.json"
 
     def write() -> None:
@@ -56,12 +56,12 @@ def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[N
         replace_figures(path, ELEMENT_USAGE.to_json(meter.used(usage)))
 
     write()
-    resources.enter_meter(meter)
+    kernel_facts.enter_meter(meter)
     try:
-        with heartbeat.beating(write, "usage"):
+        with waits.beating(write, "usage"):
             yield
     finally:
-        resources.enter_meter(None)
+        kernel_facts.enter_meter(None)
         write()
 
 
@@ -212,7 +212,7 @@ class _Worker:
         if self._may_pass(claim):
             self._failed.append(claim)
         several = len({attempt.index for attempt in self._failed}) >= BAD
-        if several and not self._done and resources.current_job().job:
+        if several and not self._done and kernel_facts.current_job().job:
             self._charge_nobody(self._failed)
             self._bad = self._over = True
 
@@ -230,7 +230,7 @@ class _Worker:
         while (claim := self._claims.next()) is None and self._claims.waits():
             pause = min(LOOKS[1], max(LOOKS[0], self._claims.left / 100))
             idle = time.monotonic() - since
-            if idle >= IDLE and (self._controlled() or idle >= heartbeat.PATIENCE + 2 * pause):
+            if idle >= IDLE and (self._controlled() or idle >= waits.PATIENCE + 2 * pause):
                 return None
             self._stop.wait(pause)
             if self._over or self.leaves():
@@ -245,7 +245,7 @@ class _Worker:
             age = time.time() - os.stat(lock).st_mtime
         except OSError:
             return False
-        return age < heartbeat.PATIENCE + CLOCKS
+        return age < waits.PATIENCE + CLOCKS
 
     def _may_pass(self, claim: Claim) -> bool:
         with contextlib.suppress(PenstockError):

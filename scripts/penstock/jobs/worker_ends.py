@@ -38,7 +38,7 @@ from penstock.core.human import in_quotes
 from penstock.core.step_table import BY_NAME
 from penstock.dataset import documents
 from penstock.engine import journal
-from penstock.host import heartbeat
+from penstock.host import waits
 from penstock.jobs import array_supervision
 from penstock.jobs.array_watch import RECEIPT_GRACE, listed, patiently
 from penstock.jobs.element_outcomes import HOURS, UNPROVEN, Fate, against_node, exit_status
@@ -190,11 +190,11 @@ def _end_silent(watch: Watch) -> None:
             continue
         before = watch.beats.get(index, WatchedClaim(generation))
         # A few looks must be enough, since a slow scheduler is queried only once a minute.
-        beat = before.after(generation, written, time.monotonic(), heartbeat.PATIENCE / 4)
+        beat = before.after(generation, written, time.monotonic(), waits.PATIENCE / 4)
         watch.beats[index] = beat
-        if beat.still < heartbeat.PATIENCE:
+        if beat.still < waits.PATIENCE:
             continue
-        silent = human.duration(heartbeat.PATIENCE)
+        silent = human.duration(waits.PATIENCE)
         whole = ElementOutcome(claim.worker, generation, host=claim.host, error=f"silent for {silent}")
         watch.silent.add(claim.number)
         _end_claim(watch, index, watch.statuses.get(claim.number), whole)

@@ -24,7 +24,7 @@ from penstock.dataset.run import read_plan
 from penstock.engine import journal
 from penstock.fs.capabilities import facts
 from penstock.fs.tree import Calls
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import host_name
 from penstock.jobs import adoption_store
 from penstock.tables import shards
 from penstock.tables.shards import as_columns, as_rows, read_shard

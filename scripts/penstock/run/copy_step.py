@@ -15,7 +15,7 @@ from penstock.core import events, human
 from penstock.core.errors import FailedError, SourceChangedError
 from penstock.dataset import documents, receipts, staging_notice
 from penstock.fs.quotas import owner_of_new
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import host_name
 from penstock.jobs import shard_claims
 from penstock.jobs.array_runner import reads_back_beside, run_array, still_alive
 from penstock.jobs.array_supervision import read_slots, started_event

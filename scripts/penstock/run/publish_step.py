@@ -35,7 +35,7 @@ from penstock.engine import journal
 from penstock.extras import croissant as description
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import host_name
 from penstock.jobs import dataset_state, run_cleanup
 from penstock.jobs.dataset_hold import holding
 from penstock.keep import removals

@@ -20,7 +20,7 @@ from penstock.dataset import documents, staging_notice, verdicts
 from penstock.dataset.context import HELD
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import host_name
 from penstock.jobs import forecast, target_room
 from penstock.jobs.bandwidth import reading
 from penstock.jobs.dataset_hold import holding

@@ -23,7 +23,7 @@ from penstock.engine.rows_left import Amendments
 from penstock.fs.capabilities import facts
 from penstock.fs.probe_judgement import acls, differences, links_work, reflinks_work
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import host_name
 from penstock.jobs import run_cleanup
 from penstock.sources.registry import same_bytes
 from penstock.target import dataset_folders, modes

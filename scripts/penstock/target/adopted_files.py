@@ -27,8 +27,8 @@ from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import account
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 from penstock.fs.small_files import fsync_dir
-from penstock.host.operation_budget import unlimited
-from penstock.host.proc import mounts
+from penstock.host.kernel_facts import mounts
+from penstock.host.pacing import unlimited
 from penstock.target import access
 from penstock.target.dataset_folders import ADOPT_TRIALS, sweep_old
 from penstock.target.file_replacement import copy_range

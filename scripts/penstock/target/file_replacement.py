@@ -21,7 +21,7 @@ from penstock.core.errors import ObjectError
 from penstock.core.key_paths import TEMPORARY
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import open_beneath, open_dir, read_at
-from penstock.host.operation_budget import FolderBudget, unlimited
+from penstock.host.pacing import FolderBudget, unlimited
 from penstock.target.access import look, put_right, right
 
 if TYPE_CHECKING:

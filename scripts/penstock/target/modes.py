@@ -26,7 +26,7 @@ from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import group_number, user_number
 from penstock.fs.safe_open import HOLD, OPEN_FOLDER, Folders, open_beneath
 from penstock.fs.tree import BELOW, FILE, Calls, descend, failed
-from penstock.host.operation_budget import unlimited
+from penstock.host.pacing import unlimited
 from penstock.target import access, tree_removal
 from penstock.target.barrier import Barrier
 

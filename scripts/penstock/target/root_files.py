@@ -16,7 +16,7 @@ from penstock.core.human import brief, in_quotes, printable
 from penstock.core.layout import DATASET_NAME, RELEASE_NAME, DatasetLayout
 from penstock.fs import small_files
 from penstock.fs.owners import account
-from penstock.host.heartbeat import HEARTBEAT
+from penstock.host.waits import HEARTBEAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

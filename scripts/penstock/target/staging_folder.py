@@ -23,7 +23,7 @@ from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.libc import clear_range
 from penstock.fs.safe_open import EXHAUSTED, HOLD, Folders, folders_kept, read_at
-from penstock.host.operation_budget import FolderBudget, unlimited
+from penstock.host.pacing import FolderBudget, unlimited
 from penstock.target import access
 
 if TYPE_CHECKING:

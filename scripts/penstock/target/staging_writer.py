@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 from penstock.fs.errno_map import storage_error
 from penstock.fs.safe_open import EXHAUSTED, raise_limit
-from penstock.host.operation_budget import unlimited
+from penstock.host.pacing import unlimited
 from penstock.target.links import Linker
 from penstock.target.part_files import Parts
 from penstock.target.staging_folder import Pending, StagingFolder, split

@@ -21,7 +21,7 @@ from penstock.fs.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneat
 from penstock.fs.small_files import fsync_dir
 from penstock.fs.tree import FILE, Calls, descend
 from penstock.host import waits
-from penstock.host.operation_budget import unlimited
+from penstock.host.pacing import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

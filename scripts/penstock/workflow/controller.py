@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import human
 from penstock.core.errors import LockedError
-from penstock.host.proc import process_stat
+from penstock.host.kernel_facts import process_stat
 from penstock.workflow import exit_files
 
 if TYPE_CHECKING:

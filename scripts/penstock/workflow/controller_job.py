@@ -25,7 +25,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.dataset import orders, rights
 from penstock.fs import small_files
-from penstock.host import interpreter, resources
+from penstock.host import interpreter, kernel_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -185,13 +185,13 @@ def next_try(left: Sequence[Left], changes: int) -> float | None:
 
 def own_job() -> str:
     """Return the number of this process's job, for which others wait; in an array's element, the array's."""
-    own = resources.current_job()
+    own = kernel_facts.current_job()
     return own.array or own.job
 
 
 def uncancelled(config: Config, names: Sequence[str]) -> list[str]:
     """Return the datasets not cancelled since this controller was submitted; all if that is unknown."""
-    key = f"{resources.current_job().cluster}:{own_job()}"
+    key = f"{kernel_facts.current_job().cluster}:{own_job()}"
     work = _notes().get(key)
     return [name for name in names if work is None or not _cancelled(config, work._replace(datasets=[name]))]
 

@@ -202,9 +202,9 @@ def _proposed(asked: Asked, path: Path) -> Proposed:
 def _write(path: Path, text: str) -> None:
     from penstock.config import loader
     from penstock.fs import small_files
-    from penstock.host import proc
+    from penstock.host import kernel_facts
 
-    umask = proc.umask() or 0
+    umask = kernel_facts.umask() or 0
     try:
         made = small_files.create_file(path, text.encode(), mode=ALL & ~umask)
     except FileNotFoundError:

@@ -12,7 +12,7 @@ from penstock.core.errors import FailedError, NoSpaceError, PenstockError
 from penstock.core.human import printable
 from penstock.fs import servers, small_files
 from penstock.fs.errno_map import NO_SPACE
-from penstock.host import resources
+from penstock.host import kernel_facts
 
 if TYPE_CHECKING:
     import argparse
@@ -52,7 +52,7 @@ def at_end_of_run(config: Config) -> str:
     """Write the configured `metrics` file of the whole root; return why that failed, or "". Not in a SLURM
     job: on its node the file would grow old."""
     try:
-        if config.metrics is not None and not resources.current_job().proven:
+        if config.metrics is not None and not kernel_facts.current_job().proven:
             servers.require_answer(config.target.root)
             _write(TargetDatasets(config.target, list(config.datasets)), [], config.metrics)
     except (PenstockError, OSError, ImportError) as error:

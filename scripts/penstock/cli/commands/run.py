@@ -42,7 +42,7 @@ from penstock.core.human import in_quotes
 from penstock.dataset import staging_notice
 from penstock.dataset.context import layout_of
 from penstock.dataset.orders import INVOCATION, CancelMark
-from penstock.host import interpreter, resources, waits
+from penstock.host import interpreter, kernel_facts, waits
 from penstock.workflow import (
     controller,
     controller_job,
@@ -119,12 +119,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         return _preview(config, names, session)
     trust.refuse(config, session.file)
     metrics.refuse_another(config)
-    if (room := resources.room()) is not None and room < PROCESSES:
-        raise resources.too_few()
+    if (room := kernel_facts.room()) is not None and room < PROCESSES:
+        raise kernel_facts.too_few()
     results: dict[str, Result] = {}
     rows: dict[str, run_table.Row] = {}
     changes, submitted = 0, controller_job.SUBMITTED in os.environ
-    if submitted and resources.current_job().restarts:
+    if submitted and kernel_facts.current_job().restarts:
         names = controller_job.uncancelled(config, names)
         if not names:
             raise CancelledError("the run was cancelled", hint="the same command stages it again")
@@ -199,7 +199,7 @@ def _requeued(
             staging_notice.submitted(layout_of(config.target, name), controller_job.own_job(), cluster)
         for _ in range(TRIES):
             try:
-                cluster.requeue(resources.current_job().job)
+                cluster.requeue(kernel_facts.current_job().job)
             except TransientError as error:
                 text = f"whether it is started again is not known: {error}"
             except PenstockError as error:

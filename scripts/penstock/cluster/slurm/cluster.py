@@ -32,7 +32,7 @@ from penstock.config.settings import AUTO_CORES, AUTO_TIME
 from penstock.core import estimates
 from penstock.core.errors import FailedError, OverloadedError, PreflightError, QueueFullError, TransientError
 from penstock.core.range_lists import host_names
-from penstock.host import resources
+from penstock.host import kernel_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -432,7 +432,7 @@ class SlurmCluster(Cluster):
 
     def _beside(self, asked: Sequence[JobOptions]) -> Sequence[CheckResult]:
         """Report whether this process's own job leaves elements enough of its node."""
-        own = resources.current_job()
+        own = kernel_facts.current_job()
         if not (own.proven and own.node):
             return []
         nodes, default = self._slurm.nodes(), facts.default(self._slurm.partitions())
@@ -457,7 +457,7 @@ class SlurmCluster(Cluster):
                 continue
             able = facts.able(options, nodes, default)
             if arrays:
-                own = resources.current_job()
+                own = kernel_facts.current_job()
                 why = own.proven and controller_room.why_kept_out(
                     options, able, jobs, arrays, own.job, own.memory, shares_memory=shares
                 )

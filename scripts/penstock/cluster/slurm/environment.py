@@ -9,9 +9,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.host.kernel_facts import PROC, JobEnvironment, process_stat
 from penstock.host.machine_settings import setting
-from penstock.host.proc import PROC, process_stat
-from penstock.host.resources import JobEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

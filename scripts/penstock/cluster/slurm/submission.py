@@ -24,7 +24,7 @@ from penstock.cluster.slurm.environment import STOP_AT
 from penstock.core.errors import ConfigError
 from penstock.core.human import in_quotes
 from penstock.core.range_lists import FORM, host_list, host_names
-from penstock.host import interpreter, proc
+from penstock.host import interpreter, kernel_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ def handed_on() -> dict[str, str]:
         "SUBMIT_HOST": socket.gethostname(),
         "PRIO_PROCESS": str(os.getpriority(os.PRIO_PROCESS, 0)),
     }
-    if (umask := proc.umask()) is not None:
+    if (umask := kernel_facts.umask()) is not None:
         handed["UMASK"] = f"{umask:04o}"
     for name in _LIMITS:
         soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]

@@ -15,8 +15,8 @@ from penstock.core.human import printable
 from penstock.core.node_answer import NodeCores
 from penstock.fs import weka
 from penstock.host import command, machine_settings
+from penstock.host.kernel_facts import PROC, Root
 from penstock.host.machine_settings import SYS
-from penstock.host.proc import PROC, Root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,7 @@ from penstock.fs import owners
 from penstock.fs.kinds import named_kind, rules_of
 from penstock.fs.owners import acl_refusal, judge_acl
 from penstock.fs.quotas import owner_of_new
-from penstock.host.proc import nearest
+from penstock.host.kernel_facts import nearest
 from penstock.target import modes
 from penstock.target.modes import group_id
 

@@ -19,7 +19,7 @@ from penstock.fs import quotas as kernel_quotas
 from penstock.fs import servers, store_checks
 from penstock.fs.mount_checks import check_mount
 from penstock.fs.quotas import unnamed_group
-from penstock.host.proc import nearest
+from penstock.host.kernel_facts import nearest
 from penstock.target import access, dataset_folders, modes
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from penstock.fs.cold_read import ColdReader
 from penstock.fs.probe import TRIALS, probe
 from penstock.fs.probe_judgement import differences
 from penstock.host import interpreter
-from penstock.host.proc import mount_of
+from penstock.host.kernel_facts import mount_of
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:

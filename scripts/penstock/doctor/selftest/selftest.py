@@ -28,8 +28,7 @@ from penstock.doctor.selftest.measurements import WITHIN, Budget
 from penstock.doctor.selftest.two_nodes import Peers
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import storage_error
-from penstock.host.proc import process_stat
-from penstock.host.resources import host_name
+from penstock.host.kernel_facts import host_name, process_stat
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from penstock.core.errors import PreflightError, SourceChangedError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.fs.tree import BELOW, BROKEN, FILE, LINK, OTHER, descend
-from penstock.host.proc import mount_of
+from penstock.host.kernel_facts import mount_of
 from penstock.sources.port import Source
 from penstock.sources.posix.reader import FILE as OPEN_FILE
 from penstock.sources.posix.reader import PosixReader, beneath, token, tokens
