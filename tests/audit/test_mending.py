@@ -24,7 +24,7 @@ from penstock.dataset import gate, history, pins, verdicts
 from penstock.jobs.audit_store import drawn
 from penstock.jobs.dataset_hold import lock_of
 from penstock.keep import audit_step, gate_repair
-from penstock.target import cross_account_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,7 +192,7 @@ def test_nothing_is_repaired_under_a_reader_that_pinned_the_release(
         gate_repair.run(context, "data", WHOLE)
     assert pin.name in error.value.why
     assert not gets(server, since)
-    cross_account_files.withdraw(layout.pins, pin.name)
+    notices.withdraw(layout.pins, pin.name)
     assert gate_repair.run(context, "data", WHOLE)["status"] == "REPAIRED"
 
 

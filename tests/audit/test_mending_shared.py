@@ -11,7 +11,7 @@ from tests.support.staging_runs import tree
 from penstock.core.audit_documents import AuditSelection
 from penstock.dataset import gate
 from penstock.keep import audit_step, gate_repair
-from penstock.target import cross_account_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
         assert (read / "same").stat().st_ino == rotten
         warned = [str(event) for event in getattr(context.sink, "__self__") if "others read it" in str(event)]  # noqa: B009
         assert warned
-        cross_account_files.withdraw(layout.pins, pin.name)
+        notices.withdraw(layout.pins, pin.name)
         flip(current / "too", 100)
         assert gate_repair.run(context, "data", WHOLE)["also_repaired"] == {
             free.parent.name: 1, read.parent.name: 1

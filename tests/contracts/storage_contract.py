@@ -23,8 +23,8 @@ from penstock.fs.cold_read import ColdReader
 from penstock.fs.path_walk import walk
 from penstock.fs.probe_judgement import links_work
 from penstock.target import dataset_folders, modes, reveal, tree_removal
-from penstock.target.barrier import Barrier
 from penstock.target.file_replacement import Mender
+from penstock.target.staging_folder import Barrier
 from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from penstock.dataset import gate
 from penstock.keep import retention_steps
 from penstock.look import status_report
 from penstock.look.releases import dataset_row
-from penstock.target import root_files, tree_removal
+from penstock.target import notices, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ REASON = "target 17 lost bytes"
 
 
 def stands(root: Path, *lines: str) -> Path:
-    path = root / root_files.HOLD_NAME
+    path = root / notices.HOLD_NAME
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
@@ -60,7 +60,7 @@ def test_whom_a_line_holds(tmp_path: Path, lines: list[str], holds: list[str], r
     stands(tmp_path, *lines)
     for name in ("data", "data/a", "data/b", "other"):
         dataset, _, release = name.partition("/")
-        found = root_files.standing_holds(DatasetLayout(tmp_path, dataset), release)
+        found = notices.standing_holds(DatasetLayout(tmp_path, dataset), release)
         assert (found is not None) == (name in holds)
         if found is not None and dataset == "data":
             assert found.reason == reason
@@ -71,7 +71,7 @@ def test_whom_a_line_holds(tmp_path: Path, lines: list[str], holds: list[str], r
 )
 def test_a_line_that_names_nothing_holds_everything_and_says_which_it_is(tmp_path: Path, line: str) -> None:
     stands(tmp_path, "# ticket 4711", line)
-    found = root_files.standing_holds(DatasetLayout(tmp_path, "innocent"), "r")
+    found = notices.standing_holds(DatasetLayout(tmp_path, "innocent"), "r")
     assert found is not None
     assert "line 2 of HOLD names neither" in found.reason
 
@@ -79,7 +79,7 @@ def test_a_line_that_names_nothing_holds_everything_and_says_which_it_is(tmp_pat
 def test_a_file_that_nobody_can_read_to_its_end_holds_everything(tmp_path: Path) -> None:
     with stands(tmp_path).open("r+b") as file:
         file.truncate(1 << 40)
-    found = root_files.standing_holds(DatasetLayout(tmp_path, "data"))
+    found = notices.standing_holds(DatasetLayout(tmp_path, "data"))
     assert found is not None
     assert "more than 65536 bytes" in found.reason
 
@@ -102,19 +102,19 @@ def two_names(path: Path) -> None:
 def test_what_is_no_plain_file_with_one_name_holds_everything(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
-    make(tmp_path / root_files.HOLD_NAME)
-    held = root_files.standing_holds(DatasetLayout(tmp_path, "innocent"))
+    make(tmp_path / notices.HOLD_NAME)
+    held = notices.standing_holds(DatasetLayout(tmp_path, "innocent"))
     assert held is not None
     assert held.reason == "nobody can say what HOLD closes: it is no plain file with one name"
-    assert root_files.warning(tmp_path) == ""
+    assert notices.warning(tmp_path) == ""
 
 
 @as_root
 def test_a_strangers_link_in_a_root_for_all_holds_nobody(tmp_path: Path) -> None:
-    link(tmp_path / root_files.HOLD_NAME)
-    os.chown(tmp_path / root_files.HOLD_NAME, 1235, 1235, follow_symlinks=False)
-    assert root_files.standing_holds(DatasetLayout(tmp_path, "data")) is None
-    assert "not obeyed: it belongs to uid 1235" in root_files.warning(tmp_path)
+    link(tmp_path / notices.HOLD_NAME)
+    os.chown(tmp_path / notices.HOLD_NAME, 1235, 1235, follow_symlinks=False)
+    assert notices.standing_holds(DatasetLayout(tmp_path, "data")) is None
+    assert "not obeyed: it belongs to uid 1235" in notices.warning(tmp_path)
 
 
 @as_root
@@ -124,15 +124,15 @@ def test_a_strangers_link_in_a_root_for_all_holds_nobody(tmp_path: Path) -> None
 def test_whose_file_holds(tmp_path: Path, root: int, file: int, counts: bool) -> None:
     give(tmp_path, root, root)
     give(stands(tmp_path, "data x"), file, file)
-    assert (root_files.standing_holds(DatasetLayout(tmp_path, "data")) is not None) == counts
-    assert ("not obeyed: it belongs to uid 1235" in root_files.warning(tmp_path)) != counts
+    assert (notices.standing_holds(DatasetLayout(tmp_path, "data")) is not None) == counts
+    assert ("not obeyed: it belongs to uid 1235" in notices.warning(tmp_path)) != counts
 
 
 def test_a_name_that_is_not_there_is_said(tmp_path: Path) -> None:
     (tmp_path / "data/releases/a").mkdir(parents=True)
     stands(tmp_path, "data x", "dat x", "data/a x", "data/b x")
-    assert root_files.warning(tmp_path) == "it names what is not below this root: line 2: dat, line 4: data/b"
-    assert root_files.warning(tmp_path / "none") == ""
+    assert notices.warning(tmp_path) == "it names what is not below this root: line 2: dat, line 4: data/b"
+    assert notices.warning(tmp_path / "none") == ""
 
 
 # What follows ------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_gc_keeps_what_is_held_and_says_so(releases: Releases) -> None:
     found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "AC"
     assert [one for one in held(releases, found, "A") if one.startswith("HOLD: ")] == [
-        f"HOLD: {REASON} (by {root_files.standing_holds(releases.layout, releases.names['A']).by})"  # type: ignore[union-attr]
+        f"HOLD: {REASON} (by {notices.standing_holds(releases.layout, releases.names['A']).by})"  # type: ignore[union-attr]
     ]
     path.unlink()
     retention_steps.gc(releases.context, "data", dry_run=False)

@@ -26,7 +26,7 @@ from penstock.fs import small_files
 from penstock.fs.owners import account
 from penstock.keep import audit_step, repair_step
 from penstock.run import publish_step
-from penstock.target import dataset_folders, root_files
+from penstock.target import dataset_folders, notices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of other acc
 
 
 def stands(root: Path, text: str = "servers are updated, until 18:00") -> Path:
-    path = root / root_files.PAUSE_NAME
+    path = root / notices.PAUSE_NAME
     path.write_text(f"{text}\n")
     return path
 
@@ -56,15 +56,15 @@ class Clock:
 
 def test_the_owners_file_counts_with_its_text(tmp_path: Path) -> None:
     stands(tmp_path, "back\nat \x1b[31m18:00")
-    seen = root_files.look_for_pause(tmp_path)
+    seen = notices.look_for_pause(tmp_path)
     assert seen.pause is not None
     assert "\x1b" not in str(seen.pause)
     assert str(seen.pause).startswith(f"{account(os.geteuid())}: back at ")
 
 
 def test_an_empty_file_counts(tmp_path: Path) -> None:
-    (tmp_path / root_files.PAUSE_NAME).touch()
-    assert "without a text" in str(root_files.look_for_pause(tmp_path).pause)
+    (tmp_path / notices.PAUSE_NAME).touch()
+    assert "without a text" in str(notices.look_for_pause(tmp_path).pause)
 
 
 @as_root
@@ -74,7 +74,7 @@ def test_an_empty_file_counts(tmp_path: Path) -> None:
 def test_whose_file_counts(tmp_path: Path, root: int, file: int, counts: bool) -> None:
     os.chown(tmp_path, root, root)
     os.chown(stands(tmp_path), file, file)
-    seen = root_files.look_for_pause(tmp_path)
+    seen = notices.look_for_pause(tmp_path)
     assert (seen.pause is not None) == counts
     assert ("it belongs to uid 1235" in seen.ignored) != counts
 
@@ -83,23 +83,23 @@ def test_what_is_in_doubt_counts(tmp_path: Path) -> None:
     """The owner's file with a second name, a link, a FIFO: work rests, and the reason is said."""
     path = stands(tmp_path)
     os.link(path, tmp_path / "second")
-    doubt = root_files.Pause("it is no plain file with one name", account(os.geteuid()))
-    assert root_files.look_for_pause(tmp_path) == root_files.RootPause(doubt)
+    doubt = notices.Pause("it is no plain file with one name", account(os.geteuid()))
+    assert notices.look_for_pause(tmp_path) == notices.RootPause(doubt)
     path.unlink()
     path.symlink_to("second")
-    assert root_files.look_for_pause(tmp_path).pause == doubt
+    assert notices.look_for_pause(tmp_path).pause == doubt
     path.unlink()
     os.mkfifo(path)
-    assert root_files.look_for_pause(tmp_path).pause == doubt
+    assert notices.look_for_pause(tmp_path).pause == doubt
 
 
 def test_a_root_that_is_not_there_has_none(tmp_path: Path) -> None:
-    assert root_files.look_for_pause(tmp_path / "none") == root_files.RootPause()
+    assert notices.look_for_pause(tmp_path / "none") == notices.RootPause()
 
 
 def test_a_watch_looks_now_and_then_and_says_what_changed(tmp_path: Path) -> None:
     clock, told = Clock(), list[str]()
-    watch = root_files.PauseWatch(tmp_path, told.append, every=5, clock=clock)
+    watch = notices.PauseWatch(tmp_path, told.append, every=5, clock=clock)
     assert watch() is None
     path = stands(tmp_path)
     clock.now = 4.9
@@ -121,7 +121,7 @@ def test_a_watch_looks_now_and_then_and_says_what_changed(tmp_path: Path) -> Non
 def test_a_file_that_is_not_obeyed_is_said_once(tmp_path: Path) -> None:
     clock, told = Clock(), list[str]()
     os.chown(stands(tmp_path), STRANGER, STRANGER)
-    watch = root_files.PauseWatch(tmp_path, told.append, every=1, clock=clock)
+    watch = notices.PauseWatch(tmp_path, told.append, every=1, clock=clock)
     for clock.now in range(1, 9):
         assert watch() is None
     assert len(told) == 1
@@ -139,7 +139,7 @@ def rests(context: Context, path: Path, work: object) -> None:
     def tell(_: str) -> None:
         said.set()
 
-    with root_files.watching(root_files.PauseWatch(context.config.target.root, tell, every=0.05)):
+    with notices.watching(notices.PauseWatch(context.config.target.root, tell, every=0.05)):
         thread = threading.Thread(target=work)
         thread.start()
         assert said.wait(30)
@@ -180,7 +180,7 @@ def test_a_step_that_rests_stops_by_a_signal(tmp_path: Path) -> None:
     stands(tmp_path)
     stop = Stop()
     with (
-        root_files.watching(root_files.PauseWatch(tmp_path, lambda _: stop.set(signal.SIGTERM))),
+        notices.watching(notices.PauseWatch(tmp_path, lambda _: stop.set(signal.SIGTERM))),
         pytest.raises(InterruptedRunError),
     ):
         stop.check()
@@ -317,7 +317,7 @@ def test_a_strangers_file_is_said_and_stops_nobody(tmp_path: Path, source: Path)
         def tell(text: str) -> None:
             context.emit(Warned("", "pause", text))
 
-        with root_files.watching(root_files.PauseWatch(root, tell)):
+        with notices.watching(notices.PauseWatch(root, tell)):
             publish_step.run(context, "data")
         assert any("is not obeyed" in str(one.data) for one in events_of(context))
 
@@ -328,14 +328,14 @@ def test_a_root_that_does_not_answer_is_waited_for_once_and_asked_again_when_it_
     """S20: the process that waits for a mount that hangs goes on."""
     answered, asked = threading.Event(), 0
 
-    def hanging(_root: Path) -> root_files.RootPause:
+    def hanging(_root: Path) -> notices.RootPause:
         nonlocal asked
         asked += 1
         assert answered.wait(60)
-        return root_files.RootPause(root_files.Pause("maintenance", "root"))
+        return notices.RootPause(notices.Pause("maintenance", "root"))
 
-    monkeypatch.setattr(root_files, "look_for_pause", hanging)
-    watch = root_files.PauseWatch(tmp_path, lambda _: None, every=0, within=0.05)
+    monkeypatch.setattr(notices, "look_for_pause", hanging)
+    watch = notices.PauseWatch(tmp_path, lambda _: None, every=0, within=0.05)
     began = time.monotonic()
     assert (watch(), watch(), watch()) == (None, None, None)
     assert time.monotonic() - began < 30

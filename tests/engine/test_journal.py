@@ -64,7 +64,7 @@ def test_a_row_is_recorded_once_its_bytes_are_durable_and_counts_once_the_record
         "import sys; from pathlib import Path\n"
         "from penstock.engine.journal import Journal\n"
         "from penstock.engine.journal_flusher import Keeper\n"
-        "from penstock.target.barrier import Barrier\n"
+        "from penstock.target.staging_folder import Barrier\n"
         "folder = Path(sys.argv[1])\n"
         "journal = Journal(folder, shard_digest='s', run='r', attempt='a', host='h')\n"
         "with Barrier(folder) as barrier, Keeper(journal, barrier) as keeper:\n"

@@ -405,8 +405,7 @@ MUTANTS = (
     ),
     Mutant(
         "pins that cannot be read count as none",
-        "        return _pins(cross_account_files.postings(layout.pins).posted)\n"
-        "    except OSError as error:",
+        "        return _pins(notices.postings(layout.pins).posted)\n    except OSError as error:",
         "        return read(layout)\n    except OSError as error:",
         "tests/retention/test_pins.py::test_nothing_is_removed_where_the_owner_cannot_read_the_pins",
     ),

@@ -43,7 +43,7 @@ from penstock.keep import (
 )
 from penstock.look.releases import dataset_row, nobody
 from penstock.run import list_step, plan_step
-from penstock.target import dataset_folders, root_files, tree_removal
+from penstock.target import dataset_folders, notices, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -606,7 +606,7 @@ def test_while_pause_stands_gc_rests_and_goes_on_after(
     with started(sys.executable, "-m", "penstock", *words, cwd=releases.folder) as gc:
         until(lambda: 0 < names() < 290, "names to go")
         began = time.monotonic()
-        path = layout.root / root_files.PAUSE_NAME
+        path = layout.root / notices.PAUSE_NAME
         path.write_text("servers are updated\n")
 
         def rests() -> bool:

@@ -36,7 +36,7 @@ from penstock.host import kernel_facts
 from penstock.host.kernel_facts import JobEnvironment
 from penstock.keep import retention_steps
 from penstock.look import status_report
-from penstock.target import cross_account_files, tree_removal
+from penstock.target import notices, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,7 +278,7 @@ def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releas
     found, pin = pins.pinned(layout, lambda: gate.passed(layout, release=next(names)))
     assert found.release == releases.names["B"]
     assert os.listdir(layout.pins) == [pin.name]
-    cross_account_files.withdraw(layout.pins, pin.name)
+    notices.withdraw(layout.pins, pin.name)
     with pytest.raises(FindingsError, match="is being removed"):
         pins.pinned(layout, lambda: gate.passed(layout, release=releases.names["A"]))
     assert os.listdir(layout.pins) == []
@@ -530,4 +530,4 @@ def test_a_reader_looks_for_its_own_pins_alone(releases: Releases) -> None:
     for number in range(2000):
         (releases.layout.pins / f"4000-x-{number}").write_text("{}")
     assert pins.names(releases.layout, f"{os.geteuid()}-") == []
-    assert len(cross_account_files.postings(releases.layout.pins).posted) == 2000
+    assert len(notices.postings(releases.layout.pins).posted) == 2000

@@ -25,7 +25,7 @@ from penstock.jobs.audit_store import takes
 from penstock.keep import audit_step, removals
 from penstock.keep.audit_step import AuditRequest
 from penstock.run import report_step
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -484,7 +484,7 @@ def test_an_audit_that_finds_other_bytes_has_all_linked_files_read(released: Con
 
 def test_files_of_a_held_release_are_read_again(released: Context, source: Path) -> None:
     layout = released.layout("data")
-    (layout.root / root_files.HOLD_NAME).write_text("data a storage target lost bytes\n")
+    (layout.root / notices.HOLD_NAME).write_text("data a storage target lost bytes\n")
     following(released, source, 1)
     assert not carried(released)
     assert any("is held: a storage target lost bytes" in text for text in texts(released, "note"))

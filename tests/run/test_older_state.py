@@ -20,7 +20,7 @@ from penstock.dataset import gate
 from penstock.jobs import array_orders
 from penstock.keep import audit_step, gate_repair, repair_step, retention_steps
 from penstock.run import adopt_step, list_step
-from penstock.target import state_marker, tree_removal
+from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ def test_an_account_that_may_not_look_into_the_state_goes_by_the_seal(staged: Co
     layout = staged.layout("data")
     make_older(layout)
     layout.state.rename(layout.state.with_name("closed"))
-    assert not state_marker.check_marker(layout)
+    assert not dataset_folders.check_marker(layout)
     with pytest.raises(OlderVersionError, match="seal is of a penstock before") as told:
         gate.passed(layout)
     assert "penstock 0.1.0 wrote it" in told.value.why
@@ -147,25 +147,25 @@ def test_moved_aside_its_files_are_adopted(staged: Context, tmp_path: Path) -> N
     assert main(["--config", str(config), "--progress", "off", *words]) == 0
     assert content(layout.current / "data") == content(tmp_path / "source")
     assert (layout.current / "data/a").stat().st_ino == inode
-    assert state_marker.check_marker(layout)
+    assert dataset_folders.check_marker(layout)
 
 
 def test_what_is_no_state_of_before_1_0_is_not_taken_for_one(staged: Context) -> None:
     layout = staged.layout("data")
     fresh = replace(layout, dataset="fresh")
-    assert not state_marker.check_marker(fresh)
+    assert not dataset_folders.check_marker(fresh)
     fresh.state.mkdir(parents=True)
     fresh.releases.mkdir(parents=True, exist_ok=True)
     (fresh.state / "lock").write_text("")
     (fresh.state / ".ended.room").write_text("")
-    assert not state_marker.check_marker(fresh)
-    state_marker.mark_state(fresh)
+    assert not dataset_folders.check_marker(fresh)
+    dataset_folders.mark_state(fresh)
     (fresh.state / "runs").mkdir()
-    assert state_marker.check_marker(fresh)
+    assert dataset_folders.check_marker(fresh)
     fresh.state_marker.write_text('{"format": 2, "penstock": "1.7.0"}')
     with pytest.raises(NewerFormatError, match="a dataset's state is of a newer format") as told:
-        state_marker.check_marker(fresh)
+        dataset_folders.check_marker(fresh)
     assert "use 1.7.0, which wrote it" in told.value.hint
     fresh.state_marker.write_text("{")
     with pytest.raises(FailedError, match="a state file is damaged"):
-        state_marker.check_marker(fresh)
+        dataset_folders.check_marker(fresh)

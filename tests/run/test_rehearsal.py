@@ -55,7 +55,7 @@ from penstock.jobs.forecast import cost_rate, element_rates, known
 from penstock.look import release_comparison
 from penstock.look.views import plan_text
 from penstock.run import rehearsal
-from penstock.target import root_files
+from penstock.target import notices
 from penstock.target.room_watch import RoomWatch
 
 if TYPE_CHECKING:
@@ -278,15 +278,15 @@ def test_while_pause_stands_it_rests_and_its_time_with_it(context: Context) -> N
     context.config = replace(context.config, engine=EngineConfig(workers=1, limit=200_000))
     layout.root.mkdir()
     looks = list[float]()
-    watch = root_files.PauseWatch(layout.root, lambda _: looks.append(time.monotonic()), every=0.1)
-    with root_files.watching(watch), watched(context, 6.0) as ended:
+    watch = notices.PauseWatch(layout.root, lambda _: looks.append(time.monotonic()), every=0.1)
+    with notices.watching(watch), watched(context, 6.0) as ended:
         until(lambda: (layout.rehearsal / DATA).exists() or ended, "the folder")
-        (layout.root / root_files.PAUSE_NAME).touch()
+        (layout.root / notices.PAUSE_NAME).touch()
         until(lambda: looks or ended, "the rest")
         began = time.monotonic()
         until(lambda: time.monotonic() - began > 7, "more than its time")
         assert not ended
-        (layout.root / root_files.PAUSE_NAME).unlink()
+        (layout.root / notices.PAUSE_NAME).unlink()
     assert isinstance(ended[0], Rehearsal), ended
     assert ended[0].leg.seconds < 6
     assert ended[0].leg.rates[1] > 50_000

@@ -42,7 +42,7 @@ from penstock.jobs import shard_claims, worker
 from penstock.jobs.element import Element, Limits, attempt_name
 from penstock.jobs.shard_claims import ClaimLostError, ShardClaims
 from penstock.jobs.worker import run_worker
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -224,7 +224,7 @@ def test_it_rests_while_pause_stands_and_holds_no_shard(
     folder: RunLayout, context: Context, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Another worker would wait for it."""
-    path = context.config.target.root / root_files.PAUSE_NAME
+    path = context.config.target.root / notices.PAUSE_NAME
     path.write_text("until 18:00\n")
     codes: list[int] = []
     name = array(folder)

@@ -63,7 +63,7 @@ class TestMounted(StorageContract):
     def test_cold_means_cold(self, place: Path) -> None:
         from penstock.engine.rereader import COLD_TRIES
         from penstock.fs.cold_read import ColdReader
-        from penstock.target.barrier import Barrier
+        from penstock.target.staging_folder import Barrier
 
         with Barrier(place) as barrier, make_writer(place) as writer:
             put(writer, "f", bytes(100_000))

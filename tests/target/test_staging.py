@@ -332,7 +332,7 @@ _SCRIPT = """
 import sys
 from pathlib import Path
 from penstock.core.errors import PenstockError
-from penstock.target.barrier import Barrier
+from penstock.target.staging_folder import Barrier
 from penstock.target.staging_writer import StagingWriter
 data = Path(sys.argv[1])
 with Barrier(data) as barrier, StagingWriter(data, file_mode=0o440, dir_mode=0o2550, gid=None,

@@ -111,11 +111,11 @@ class Reading(NamedTuple):
 
     def warn_of_hold(self) -> None:
         """Warn of the parts of the HOLD file (`<root>/HOLD`) that stop nobody."""
-        from penstock.target import root_files
+        from penstock.target import notices
 
         root = self.target.root
-        if said := root_files.warning(root):
-            output.say(f"warning: {root / root_files.HOLD_NAME}: {said}")
+        if said := notices.warning(root):
+            output.say(f"warning: {root / notices.HOLD_NAME}: {said}")
 
     def judged(self, release: str | None = None, within: float | None = None) -> Published:
         """Pass `release`, or the current release, through the gate. Raises the errors of `gate.passed`."""

@@ -187,7 +187,7 @@ class Session:
         """Open the display, and yield the steps' context."""
         from penstock.cluster.registry import open_cluster
         from penstock.core import events
-        from penstock.target import root_files
+        from penstock.target import notices
 
         with self.display() as view:
             sink = logged(view)
@@ -200,7 +200,7 @@ class Session:
 
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir, warn=warn)
             controller = "".join(ancestors.above()[-1:])
-            with root_files.watching(root_files.PauseWatch(config.target.root, paused)):
+            with notices.watching(notices.PauseWatch(config.target.root, paused)):
                 yield Context(config, cluster, sink, self.stop, program=self.program, controller=controller)
 
     @contextlib.contextmanager

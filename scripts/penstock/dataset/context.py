@@ -18,7 +18,7 @@ from penstock.core.layout import DatasetLayout, SigningKeys
 from penstock.host import waits
 from penstock.host.pacing import unlimited
 from penstock.sources.backoff import pauses
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -79,12 +79,12 @@ class Waiting:
                 self._say(f"waiting for {self._what}: no answer for {lasts:.0f} s")
 
 
-HELD = 0.5  # seconds between checks for the end of a PAUSE; `target.root_files` reads the root less often
+HELD = 0.5  # seconds between checks for the end of a PAUSE; `target.notices` reads the root less often
 
 
 class Stop(waits.Stop):
     """The stop flag of this process, which long loops `check`. It also waits while the administrator's PAUSE
-    file exists at the root (`target.root_files`)."""
+    file exists at the root (`target.notices`)."""
 
     def check(self) -> None:
         """Return once no PAUSE file exists. Raises InterruptedRunError after a signal."""
@@ -94,7 +94,7 @@ class Stop(waits.Stop):
 
     def hold(self) -> None:
         """Return once no PAUSE file exists or a signal came. Any thread may call it."""
-        while root_files.standing_pause() is not None and not self.event.wait(HELD):
+        while notices.standing_pause() is not None and not self.event.wait(HELD):
             pass
 
 

@@ -24,12 +24,7 @@ from penstock.core.human import brief, printable
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.dataset import history, last_end, receipts, seals, staging_notice, verdicts
 from penstock.fs import clock, errno_map, small_files
-from penstock.target import (
-    access,
-    dataset_folders,
-    root_files,
-    state_marker,
-)
+from penstock.target import access, dataset_folders, notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,7 +59,7 @@ def named_by_current(release: str) -> str:
 #
 # | what is checked                                       | state if it fails                         |
 # |-------------------------------------------------------|-------------------------------------------|
-# | `<root>/HOLD` (`target.root_files`): it names neither | held                                      |
+# | `<root>/HOLD` (`target.notices`): it names neither | held                                      |
 # | dataset nor release                                   |                                           |
 # | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
 # | the dataset's folders: no links, nothing but folders  | damaged                                   |
@@ -99,7 +94,7 @@ class NothingPublishedError(FindingsError):
 
 
 class HeldError(FindingsError):
-    """An administrator put the release or the dataset on hold, with a HOLD file (`target.root_files`)."""
+    """An administrator put the release or the dataset on hold, with a HOLD file (`target.notices`)."""
 
 
 class ForeignError(FindingsError):
@@ -189,11 +184,11 @@ def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
 
 def not_held(layout: DatasetLayout, release: str) -> None:
     """Raise HeldError if the release or the dataset is on hold, OSError if the root is unresponsive."""
-    held = root_files.standing_holds(layout, release)
+    held = notices.standing_holds(layout, release)
     if held is not None:
         raise HeldError(
             f"{held.name} is held" if held.dataset else "every dataset below this root is held",
-            where=str(layout.root / root_files.HOLD_NAME),
+            where=str(layout.root / notices.HOLD_NAME),
             why=str(held),
             hint=f"it opens at once when {held.by} removes that line from the file"
             if held.dataset
@@ -282,7 +277,7 @@ def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
 
 def _marked(layout: DatasetLayout) -> None:
     """Raise OlderVersionError or NewerFormatError if another version made the dataset's state."""
-    state_marker.check_marker(layout)
+    dataset_folders.check_marker(layout)
 
 
 def _named(judgement: Judgement, release: str | None) -> None:

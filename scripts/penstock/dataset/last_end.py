@@ -25,7 +25,7 @@ from penstock.core.errors import (
 from penstock.core.human import SECOND, nanoseconds
 from penstock.dataset import history, orders
 from penstock.fs import clock, small_files
-from penstock.target import dataset_folders, state_marker
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.core.dataset_documents import LastEnd
@@ -51,7 +51,7 @@ def state_beside(layout: DatasetLayout, what: str) -> DatasetLayout:
         if not own.state.is_absolute():
             raise FileNotFoundError(errno.ENOENT, "this account has no home", str(own.state))
         small_files.make_dirs(own.state)
-        state_marker.mark_state(own)
+        dataset_folders.mark_state(own)
     except OlderVersionError as error:
         hint = f"remove {own.state.parent}: the same command begins anew"
         raise OlderVersionError(error.what, where=error.where, why=error.why, hint=hint) from None
@@ -111,7 +111,7 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
     try:
         if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
             return
-        if not state_marker.check_marker(layout):
+        if not dataset_folders.check_marker(layout):
             if layout.state_root is not None or not layout.root.is_dir():
                 layout = state_beside(layout, "how the run ended")
             else:

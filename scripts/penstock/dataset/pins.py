@@ -3,7 +3,7 @@
     <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
 
 The folder is sticky, and writable for those who may read the release
-(`cross_account_files.make_folder_for_readers`). O_EXCL makes a pin; its account is the file's owner.
+(`notices.make_folder_for_readers`). O_EXCL makes a pin; its account is the file's owner.
 
 | the pin                                                       | stands                               |
 |---------------------------------------------------------------|--------------------------------------|
@@ -61,7 +61,7 @@ from penstock.fs import clock, small_files
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import user_name
 from penstock.host import waits
-from penstock.target import cross_account_files, dataset_folders
+from penstock.target import dataset_folders, notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Published
-    from penstock.target.cross_account_files import Posting
+    from penstock.target.notices import Posting
 
 TRIES = 5  # attempts of a reader whose release is being removed
 NAMED = 20  # pins of a release that messages name; further ones are counted
@@ -116,7 +116,7 @@ def read_strictly(layout: DatasetLayout) -> list[ReleasePin]:
     """Return all pins, for a removal. Raises PreflightError if their folder cannot be read."""
     dataset_folders.check_shape(layout)
     try:
-        return _pins(cross_account_files.postings(layout.pins).posted)
+        return _pins(notices.postings(layout.pins).posted)
     except OSError as error:
         raise PreflightError(
             "the pins cannot be read",
@@ -132,7 +132,7 @@ def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
     """
     dataset_folders.check_shape(layout)
     try:
-        return [name for name in cross_account_files.posting_names(layout.pins) if name.startswith(prefix)]
+        return [name for name in notices.posting_names(layout.pins) if name.startswith(prefix)]
     except PermissionError:
         return []
 
@@ -161,7 +161,7 @@ def note_last(layout: DatasetLayout) -> None:
     """Store the result of `last`, before the dataset's owner removes pins. Raises OSError, and as `last`."""
     if pinned := last(layout):
         value = dataset_documents.LAST_PINS.to_json(LastPins(pinned))
-        cross_account_files.write_notice(layout.last_pins, value)
+        notices.write_notice(layout.last_pins, value)
 
 
 def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[ReleasePin]:
@@ -169,7 +169,7 @@ def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[Release
     account may not read the folder. Raises as `names`."""
     dataset_folders.check_shape(layout)
     try:
-        return _pins(cross_account_files.postings(layout.pins, of).posted)
+        return _pins(notices.postings(layout.pins, of).posted)
     except PermissionError:
         return []
 
@@ -293,7 +293,7 @@ def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Publis
         if not is_going(layout, published.release):
             _replace_older(layout, pin)
             return published, pin
-        cross_account_files.withdraw(layout.pins, pin.name)
+        notices.withdraw(layout.pins, pin.name)
         waits.pause(number / 10)
     raise FindingsError(
         "the release is being removed",
@@ -322,7 +322,7 @@ def of_reader(
         earliest = first(layout)
         if earliest is None or earliest.release == published.release:
             return published, pin
-        cross_account_files.withdraw(layout.pins, pin.name)
+        notices.withdraw(layout.pins, pin.name)
 
 
 def first(layout: DatasetLayout) -> ReleasePin | None:
@@ -355,7 +355,7 @@ def is_going(layout: DatasetLayout, release: str) -> bool:
 def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
     """Make the folder of pins, or update its permissions, for this release's readers. Failure only warns."""
     try:
-        cross_account_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
+        notices.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
     except (OSError, FailedError) as error:
         text = f"readers cannot pin releases: the folder {layout.pins} cannot be made: {error}"
         context.emit(events.Warned(layout.dataset, "pins", text))
@@ -372,10 +372,10 @@ def _place(layout: DatasetLayout, release: str) -> ReleasePin:
     name = f"{_safe(owner.key)}-{_digest(release)}-{secrets.token_hex(4)}"
     try:
         if not os.path.lexists(layout.pins) and dataset_folders.owns(layout):
-            cross_account_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
+            notices.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
         while True:
             try:
-                if not cross_account_files.post(layout.pins, name, dataset_documents.PIN.to_json(said)):
+                if not notices.post(layout.pins, name, dataset_documents.PIN.to_json(said)):
                     raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
                 break
             except OSError as error:
@@ -414,7 +414,7 @@ def _replace_older(layout: DatasetLayout, pin: ReleasePin) -> None:
     for candidate in mine:
         if own is not None and (candidate.made, candidate.name) < own:
             with contextlib.suppress(OSError):
-                cross_account_files.withdraw(layout.pins, candidate.name)
+                notices.withdraw(layout.pins, candidate.name)
 
 
 def _safe(key: str) -> str:

@@ -41,7 +41,7 @@ from penstock.core.human import brief
 from penstock.core.layout import DATASET_NAME, DatasetLayout
 from penstock.fs import clock, small_files
 from penstock.host import kernel_facts
-from penstock.target import access, cross_account_files, dataset_folders
+from penstock.target import access, dataset_folders, notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,7 @@ class Notice:
 def touch(path: Path) -> None:
     """Touch the notice, to show that its run is still running."""
     with contextlib.suppress(OSError):
-        cross_account_files.touch(path.parent, path.name)
+        notices.touch(path.parent, path.name)
 
 
 def restate(layout: DatasetLayout, path: Path, **writes: int | str) -> None:
@@ -206,7 +206,7 @@ def _take_back(layout: DatasetLayout, standing: StagingNotice | None) -> None:
 
 def _forget(path: Path) -> None:
     with contextlib.suppress(OSError, PenstockError):
-        cross_account_files.forget_notice(path)
+        notices.forget_notice(path)
 
 
 def _write(path: Path, notice: UnderWay) -> None:
@@ -214,7 +214,7 @@ def _write(path: Path, notice: UnderWay) -> None:
         if path.parent.is_dir():  # `remove --all` removes the folder
             writes = notice.writes._replace(uid=os.geteuid())
             value = document.UNDER_WAY.to_json(notice._replace(writes=writes))
-            cross_account_files.write_notice(path, value)
+            notices.write_notice(path, value)
 
 
 def find(layout: DatasetLayout, path: Path | None = None, now: float | None = None) -> StagingNotice | None:

@@ -39,7 +39,7 @@ from penstock.core.audit_documents import (
 )
 from penstock.core.errors import FailedError, FindingsError
 from penstock.core.human import brief
-from penstock.target import cross_account_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
     hangs."""
     path = layout.verdict(release)
     try:
-        return document.VERDICT.from_json(cross_account_files.read_notice(path), path)
+        return document.VERDICT.from_json(notices.read_notice(path), path)
     except FileNotFoundError:
         return None
     except PermissionError:
@@ -82,12 +82,12 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
     """Write the verdict durably. Requires the audits' lock. Raises as `write_notice`."""
-    cross_account_files.write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
+    notices.write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
     """Remove the verdict of an earlier release of the same name, before the new one is published."""
-    cross_account_files.forget_notice(layout.verdict(release))
+    notices.forget_notice(layout.verdict(release))
 
 
 def standing(verdict: Verdict | None) -> dict[str, int]:

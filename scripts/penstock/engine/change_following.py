@@ -22,7 +22,7 @@ from penstock.engine.open_sources import Sources
 from penstock.engine.stream import failure, of_row
 from penstock.engine.tasks import FailedRow, Failure
 from penstock.host import waits
-from penstock.target import root_files
+from penstock.target import notices
 from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Following:
 
         Raises SourceChangedError if there are more changes than allowed, and InterruptedRunError.
         """
-        while root_files.standing_pause() is not None:
+        while notices.standing_pause() is not None:
             stop()
             waits.pause(WAIT)
         waiting, self.waiting = self.waiting, {}

@@ -75,7 +75,7 @@ class _Attempt:
     def copy(self) -> None:
         # These imports are made, and the journal is opened, while the workers start.
         from penstock.engine.journal_flusher import Keeper
-        from penstock.target.barrier import Barrier
+        from penstock.target.staging_folder import Barrier
 
         task, run, outcome = self._task, self._run, self._outcome
         with ExitStack() as stack:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.engine.journal import Journal
-    from penstock.target.barrier import Barrier
+    from penstock.target.staging_folder import Barrier
 
 
 SOONEST, LATEST = 0.5, 5.0  # the fewest and the most seconds between two flushes

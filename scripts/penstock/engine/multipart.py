@@ -31,7 +31,7 @@ from penstock.engine.tasks import (
     temporary_name,
 )
 from penstock.sources.registry import pinned, same_bytes
-from penstock.target import part_files
+from penstock.target import staging_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -277,7 +277,8 @@ class Multipart:
             if mark.token != entry.token or mark.temporary in dropped:
                 continue
             if any(
-                part_files.multipart_stands(self._task.data, entry.path, name, entry.size) for name in names
+                staging_writer.multipart_stands(self._task.data, entry.path, name, entry.size)
+                for name in names
             ):
                 return mark
         return None
@@ -301,7 +302,7 @@ class Multipart:
                 continue
             if len(lines) > len(longest) and (
                 (complete and row not in self.unfinished.taken_back)
-                or part_files.multipart_stands(self._task.data, entry.path, temporary, entry.size)
+                or staging_writer.multipart_stands(self._task.data, entry.path, temporary, entry.size)
             ):
                 longest = lines
         return longest

@@ -25,7 +25,7 @@ from penstock.host import kernel_facts, wire
 from penstock.host.command import start_helper
 from penstock.host.kernel_facts import PROC, process_stat
 from penstock.host.pacing import SLOTS, SharedMemory
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -281,7 +281,7 @@ class Pool:
 
     def _holds(self) -> bool:
         rests = self.rests is not None and self.rests(self.shared_memory.total())
-        return rests or root_files.standing_pause() is not None
+        return rests or notices.standing_pause() is not None
 
     def _tune(self, tuner: Tuner, now: float) -> bool:
         if self.pressed:

@@ -17,7 +17,7 @@ from penstock.engine.multipart import Ahead
 from penstock.engine.sizing import Tuner
 from penstock.engine.work_kinds import Setup
 from penstock.host import kernel_facts
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -220,7 +220,7 @@ class PoolRun:
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
         # Reports go on while the PAUSE file exists, so that the run's notice stays up to date. The notice
         # states the bytes that the run will still write.
-        if now != self._reported or root_files.standing_pause() is not None:
+        if now != self._reported or notices.standing_pause() is not None:
             self._reported = now
             self.report(*now)
 

@@ -61,7 +61,7 @@ AFTER_HOLD = 60.0  # seconds after a pause in which the pause may be the cause o
 
 
 class Stopping(threading.Event):
-    """A worker's stop flag, which also pauses its streams while the root's PAUSE file (`root_files`) exists.
+    """A worker's stop flag, which also pauses its streams while the root's PAUSE file (`notices`) exists.
 
     The parent watches for that file, and sets `paused` in shared memory. Each stream calls `is_set` before a
     row and after each block. It blocks while `paused()` is true and the flag is not set: the stream reads and

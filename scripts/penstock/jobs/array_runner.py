@@ -43,7 +43,7 @@ from penstock.jobs.array_watch import (
     tell_amounts,
     watch_of,
 )
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,7 +137,7 @@ def _watched(watch: Watch) -> Mapping[int, Status]:
             if watch.all_proven() and (not watch.live or _ended_by_receipts(watch)):
                 tell_amounts(watch)
                 return watch.statuses
-            paused = root_files.standing_pause() is not None
+            paused = notices.standing_pause() is not None
             if not paused and takeable and _submit_some(watch, takeable):
                 begun = time.monotonic()
             elif not (watch.live or watch.queue.full or paused) and not _may_submit(watch, takeable):

@@ -25,7 +25,7 @@ from penstock.host import waits
 from penstock.jobs import shard_claims, wait_report
 from penstock.jobs.element_outcomes import Ends, NodeFailures
 from penstock.jobs.wait_report import EVERY, Element, WaitReport
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -438,7 +438,7 @@ def tell(watch: Watch) -> None:
             )
     moved = tell_amounts(watch)
     idle = f"no array is submitted, since the queue is full: {watch.queue.full}" if watch.queue.full else ""
-    if root_files.standing_pause() is not None:
+    if notices.standing_pause() is not None:
         idle = "no array is submitted while PAUSE stands at the root"
     if watch.asked_in_vain is not None:
         return  # the reasons for waiting are unknown then

@@ -21,7 +21,7 @@ from penstock.dataset.staging_notice import Notice, touch
 from penstock.fs import small_files
 from penstock.host.pacing import unlimited
 from penstock.jobs import dataset_state
-from penstock.target import dataset_folders, state_marker
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,7 +195,7 @@ def lock_of(
             dataset_folders.need_state(layout)
         small_files.make_dirs(layout.state)
     if layout.state.is_dir():
-        state_marker.mark_state(layout)
+        dataset_folders.mark_state(layout)
     return DatasetLock(
         layout.state / name,
         layout.dataset,

@@ -24,7 +24,7 @@ from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import small_files
 from penstock.host.waits import PATIENCE
 from penstock.jobs.array_runner import still_alive
-from penstock.target import dataset_folders, root_files
+from penstock.target import dataset_folders, notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -320,7 +320,7 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
 
 
 def _paused(context: Context, layout: DatasetLayout, state: RunState) -> RunState:
-    stands = root_files.look_for_pause(context.config.target.root).pause
+    stands = notices.look_for_pause(context.config.target.root).pause
     if stands is None:
         return state
     return {**state, "state": "waiting", "why": f"PAUSE stands at {layout.root}: {stands}"}

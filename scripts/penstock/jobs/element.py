@@ -37,7 +37,7 @@ from penstock.jobs import shares
 from penstock.jobs.bandwidth import reading
 from penstock.jobs.element_work import WORK, Attempt, Paces
 from penstock.jobs.shard_claims import ClaimLostError
-from penstock.target import dataset_folders, modes, root_files
+from penstock.target import dataset_folders, modes, notices
 from penstock.target.room_watch import RoomWatch
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Element:
         limits: Limits = Limits(),  # noqa: B008 (it never changes)
         rests: Callable[[int], bool] | None = None,
         beside: Callable[[], bool] = lambda: False,
-        watch: root_files.PauseWatch | None = None,
+        watch: notices.PauseWatch | None = None,
     ) -> None:
         if step not in IN_ELEMENTS:
             raise FailedError(
@@ -106,12 +106,12 @@ class Element:
         self._room: RoomWatch | None = None
         self._counting = threading.RLock()
         self.check()
-        self.watch = watch or root_files.PauseWatch(self.layout.root, say)
+        self.watch = watch or notices.PauseWatch(self.layout.root, say)
         self._shares = contextlib.ExitStack()
         self._paces: Paces | None = None
 
     def __enter__(self) -> Self:
-        self._shares.enter_context(root_files.watching(self.watch))
+        self._shares.enter_context(notices.watching(self.watch))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -243,7 +243,7 @@ class Element:
 
 
 def _rest(reporter: Reporter, stop: Stop) -> None:
-    while root_files.standing_pause() is not None:
+    while notices.standing_pause() is not None:
         _wait(stop, reporter, RESTED)
 
 

@@ -33,7 +33,7 @@ from penstock.jobs.share_rule import (
     parse,
     run_digits,
 )
-from penstock.target import cross_account_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -317,7 +317,7 @@ NAMED, LONGEST_HOLDER = 20, 300
 def _folder_of(layout: DatasetLayout) -> Path | None:
     """Return the folder of the shares, made if missing; None if it cannot be made."""
     try:
-        cross_account_files.make_folder_as_above(layout.operations)
+        notices.make_folder_as_above(layout.operations)
         above, made = layout.root.stat(), layout.operations.stat()
         if made.st_uid != above.st_uid and os.geteuid() == 0 == made.st_uid:
             # Accounts that stage must be able to write here, even if root came first, only to look.

@@ -36,7 +36,7 @@ from penstock.jobs.array_orders import live_arrays, unanswered
 from penstock.jobs.dataset_hold import holding, lock_of
 from penstock.jobs.shares import removing
 from penstock.keep import removals, retention_decision
-from penstock.target import cross_account_files, dataset_folders, tree_removal
+from penstock.target import dataset_folders, notices, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -227,7 +227,7 @@ def _named_away(
         decisions = _removed(context, layout, decisions, gone)
         for name in snapshot.ended:
             with contextlib.suppress(OSError):
-                cross_account_files.withdraw(layout.pins, name)
+                notices.withdraw(layout.pins, name)
         run = _latest(layout) if any(not staging.stays for staging in planned.stagings) else None
         if run is not None:
             run_cleanup.clean(context, run, step=step, remove=partial(removals.set_aside, context))
@@ -262,7 +262,7 @@ def take_back(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
     )
     context.assert_held()
     history.append(layout, line)
-    cross_account_files.withdraw(layout.pins, name)
+    notices.withdraw(layout.pins, name)
     return pin
 
 

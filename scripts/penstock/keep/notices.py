@@ -36,7 +36,7 @@ from penstock.dataset import holder as holders
 from penstock.dataset.context import layout_of
 from penstock.fs import small_files
 from penstock.host import command
-from penstock.target import dataset_folders, state_marker
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -98,7 +98,7 @@ def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
     again, now = f"penstock run {layout.dataset}", time.time()
     if (end := last_end.find(layout)) and not end.stopped:
         yield Notice("failed", f"{end.given.at:.3f}", "; ".join(filter(None, (end.why, end.hint))), again)
-    if not (dataset_folders.owns(layout) and state_marker.check_marker(layout)):
+    if not (dataset_folders.owns(layout) and dataset_folders.check_marker(layout)):
         return
     judgement = gate.judged(layout, config.target.owners)
     release, error = judgement.release, judgement.error

@@ -18,7 +18,12 @@ from penstock.dataset import documents, gate, history, pins, run_claims, run_sto
 from penstock.fs import clock, small_files
 from penstock.fs.errno_map import storage_error
 from penstock.jobs import audit_store
-from penstock.target import cross_account_files, dataset_folders, reveal, tree_removal
+from penstock.target import (
+    dataset_folders,
+    notices,
+    reveal,
+    tree_removal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,9 +78,7 @@ def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
     )
     path = layout.removing(release_facts.release)
     try:
-        if not cross_account_files.post(
-            layout.releases, path.name, dataset_documents.REMOVAL_MARK.to_json(made)
-        ):
+        if not notices.post(layout.releases, path.name, dataset_documents.REMOVAL_MARK.to_json(made)):
             raise FailedError(
                 "a release is marked for its removal already",
                 where=str(path),
@@ -88,7 +91,7 @@ def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
 
 def unmark(layout: DatasetLayout, mark: RemovalMark) -> None:
     """Remove the mark, so that the release stays. The caller holds the lock."""
-    cross_account_files.forget_notice(layout.removing(mark.release))
+    notices.forget_notice(layout.removing(mark.release))
 
 
 def give_up(layout: DatasetLayout, mark: RemovalMark) -> None:
@@ -132,7 +135,7 @@ def settle_removals(context: Context, layout: DatasetLayout) -> None:
             continue
         except ValueError:
             # A mark is written completely before the removal begins, so an unreadable file is not a mark.
-            cross_account_files.forget_notice(path)
+            notices.forget_notice(path)
             continue
         context.assert_held()
         if _was_renamed(layout, mark):
@@ -166,7 +169,7 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
         for entry in entries:
             status = entry.stat(follow_symlinks=False) if _REMOVED.fullmatch(entry.name) else None
             if status is not None and stat.S_ISREG(status.st_mode) and status.st_mtime < before:
-                cross_account_files.forget_notice(layout.releases / entry.name)
+                notices.forget_notice(layout.releases / entry.name)
 
 
 def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
@@ -176,7 +179,7 @@ def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
         return True
     value = {"release": mark.release, "why": "the removal was taken back"}
     # If there are two callers at once, only one of them makes the name, and both see the outcome.
-    return not cross_account_files.post(layout.releases, removed.name, value) and removed.is_dir()
+    return not notices.post(layout.releases, removed.name, value) and removed.is_dir()
 
 
 def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
@@ -192,7 +195,7 @@ def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None
     if gone:
         tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)
         tree_removal.remove_tree(layout.repair_staging(mark.release), context.spend)
-        cross_account_files.forget_notice(layout.verdict(mark.release))
+        notices.forget_notice(layout.verdict(mark.release))
         audit_store.forget(layout, mark.release)
     if not _in_history(layout, mark):
         line = Removal(
@@ -298,7 +301,7 @@ def settle_rollback(context: Context, layout: DatasetLayout) -> RollbackIntent |
         ) from error
     if intent is None or dataset_folders.current(layout) != intent.release:
         context.assert_held()
-        cross_account_files.forget_notice(layout.rollback)
+        notices.forget_notice(layout.rollback)
         return None
     _tell(context, layout, intent)
     return intent
@@ -320,7 +323,7 @@ def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> No
         isinstance(earlier, Rollback) and earlier.nonce == line.nonce for earlier in history.lines(layout)
     ):
         history.append(layout, line)
-    cross_account_files.forget_notice(layout.rollback)
+    notices.forget_notice(layout.rollback)
 
 
 def _wanted(context: Context, layout: DatasetLayout, release: str | None, current: str | None) -> str:

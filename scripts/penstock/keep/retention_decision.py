@@ -18,7 +18,7 @@ from penstock.dataset import holder as holders
 from penstock.dataset import pins, run_store, seals
 from penstock.fs import clock, small_files
 from penstock.jobs import dataset_state
-from penstock.target import dataset_folders, root_files
+from penstock.target import dataset_folders, notices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.pins import ReleasePin
     from penstock.dataset.run_store import Move
-    from penstock.target.root_files import Hold
+    from penstock.target.notices import Hold
 
 
 # Decides which releases of a dataset stay, and why.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # | that `current` names                                               | `current`                           |
 # | whose dataset's `current` leads nowhere                            | `current`: its release is unknown   |
 # | pinned, base of a run that has not ended, or being audited         | that pin, run or audit              |
-# | held by an administrator (`target.root_files`)                     | HOLD                                |
+# | held by an administrator (`target.notices`)                     | HOLD                                |
 # | with a seal of a format that this version does not read            | newer                               |
 # | that left `current` less than the grace ago                        | grace                               |
 # | of a dataset without `retention`                                   | no rule: gc needs one               |
@@ -237,11 +237,11 @@ def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[s
 def _by_administrators(layout: DatasetLayout) -> list[Hold]:
     """Read the administrators' holds. Raises PreflightError if unreadable: held releases are evidence."""
     try:
-        return root_files.of_dataset(layout)
+        return notices.of_dataset(layout)
     except OSError as error:
         raise PreflightError(
             "whether a release is held is not known",
-            where=str(layout.root / root_files.HOLD_NAME),
+            where=str(layout.root / notices.HOLD_NAME),
             why=str(error.strerror),
             hint="see whether the file system is mounted and answers",
         ) from None
@@ -249,7 +249,7 @@ def _by_administrators(layout: DatasetLayout) -> list[Hold]:
 
 def _words(holds: Sequence[Hold], release: str) -> list[str]:
     """Describe the first hold on the release."""
-    return [f"{root_files.HOLD_NAME}: {held}" for held in holds if held.covers(release)][:1]
+    return [f"{notices.HOLD_NAME}: {held}" for held in holds if held.covers(release)][:1]
 
 
 def grace(context: Context) -> float:

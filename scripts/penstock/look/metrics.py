@@ -26,7 +26,7 @@ from penstock.dataset.context import Context
 from penstock.fs import capabilities
 from penstock.jobs import dataset_state
 from penstock.look.releases import current_judged
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequenc
     add(
         {
             "root_free_inodes": room.free_inodes,
-            "root_paused": root_files.look_for_pause(target.root).pause is not None,
+            "root_paused": notices.look_for_pause(target.root).pause is not None,
         }
     )
     add({"metrics_generated_timestamp_seconds": now})
@@ -126,7 +126,7 @@ def _dataset(context: Context, layout: DatasetLayout, owners: Sequence[str] | No
 
 def _published(judgement: Judgement) -> Values:
     """Return the series of the current release and of HOLD."""
-    values = Values(holds=len(root_files.of_dataset(judgement.layout)))
+    values = Values(holds=len(notices.of_dataset(judgement.layout)))
     if judgement.stored is not None:
         seal, sealed = judgement.stored.seal, _seconds(judgement.stored.seal.sealed) or 0
         # The sealing host's clock may have been ahead of the file system's clock.

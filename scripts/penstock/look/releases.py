@@ -20,7 +20,7 @@ from penstock.dataset.run import read_run
 from penstock.fs import small_files
 from penstock.fs.owners import user_name
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
-from penstock.target import root_files
+from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -171,8 +171,8 @@ def dataset_row(
         "current": whole.release or None,
         "state": whole.state,
         "problem": whole.problem if whole.state != gate.NOTHING else "",
-        "pause": root_files.words(layout.root),
-        "hold": root_files.warning(layout.root),
+        "pause": notices.words(layout.root),
+        "hold": notices.warning(layout.root),
         "releases": [],
         "files": 0,
         "bytes": 0,

@@ -13,7 +13,7 @@ from penstock.core.human import brief
 from penstock.dataset import gate, pins, verdicts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import dataset_state, run_cleanup, shares
-from penstock.target import access, dataset_folders, root_files
+from penstock.target import access, dataset_folders, notices
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -30,8 +30,8 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
     answer: StatusResult = {"dataset": dataset, "state": judgement.state}
     if judgement.error is not None and judgement.state != gate.NOTHING:
         answer |= {"why": judgement.problem, "to_do": judgement.error.hint}
-    answer["pause"] = root_files.words(layout.root)
-    answer["hold"] = root_files.warning(layout.root)
+    answer["pause"] = notices.words(layout.root)
+    answer["hold"] = notices.warning(layout.root)
     answer["current"] = judgement.release or None
     answer["lock"] = dataset_state.held_by(layout)
     if judgement.error is None:

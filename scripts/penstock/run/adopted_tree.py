@@ -30,7 +30,7 @@ from penstock.tables import shards
 from penstock.tables.shards import as_columns, as_rows, read_shard
 from penstock.target import dataset_folders, modes, tree_removal
 from penstock.target.adopted_files import AdoptedFiles, move_tree
-from penstock.target.barrier import Barrier
+from penstock.target.staging_folder import Barrier
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

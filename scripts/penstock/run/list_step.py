@@ -45,7 +45,7 @@ from penstock.listing.evidence import short
 from penstock.listing.listers import reach
 from penstock.sources.web.folder_page import BY_LINKS, PAGE_HREFS
 from penstock.tables import empty_folders
-from penstock.target import dataset_folders, state_marker, tree_removal
+from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -377,6 +377,6 @@ def _undo(layout: DatasetLayout, made: list[Path]) -> None:
     for folder in made:
         with contextlib.suppress(OSError):
             if folder == layout.state:
-                state_marker.drop_state(layout)
+                dataset_folders.drop_state(layout)
             else:
                 folder.rmdir()

@@ -23,7 +23,7 @@ from penstock.tables.manifest import read_columns as manifest_columns
 from penstock.tables.row_streams import RowCursor
 from penstock.tables.shards import FORM, whole_files
 from penstock.tables.tables import strings
-from penstock.target import dataset_folders, root_files
+from penstock.target import dataset_folders, notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -500,7 +500,7 @@ def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tupl
     | inode numbers change                                      | all                        |
     | the base's manifest is not that stated in its seal        | all                        |
     | an audit found other bytes in the base                    | all                        |
-    | an administrator holds the base (`target.root_files`)     | all                        |
+    | an administrator holds the base (`target.notices`)     | all                        |
     | any other                                                 | as `verify.linked` says    |
     """
     release = base.release
@@ -513,7 +513,7 @@ def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tupl
     try:
         stored = seals.find(run.layout, release)
         verdict = verdicts.read(run.layout, release)
-        held = root_files.standing_holds(run.layout, release)
+        held = notices.standing_holds(run.layout, release)
         whole = stored is not None and stored.seal.manifests[MANIFEST].sha256 == receipts.file_digest(
             base.manifest
         )

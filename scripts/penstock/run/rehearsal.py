@@ -29,7 +29,7 @@ from penstock.jobs.target_room import TargetStores
 from penstock.look import explanation, release_comparison, status_report
 from penstock.tables import listing_file
 from penstock.tables.shards import ShardWriter, whole_files
-from penstock.target import dataset_folders, modes, root_files
+from penstock.target import dataset_folders, modes, notices
 from penstock.target.room_watch import RoomWatch
 from penstock.target.tree_removal import remove_tree
 
@@ -294,7 +294,7 @@ class _Stage:
         done: list[Measured] = []
         count, left = FIRST, len(self._sizes)
         while left and count and (not done or self._until - time.monotonic() > seconds * LAST):
-            while root_files.standing_pause() is not None:
+            while notices.standing_pause() is not None:
                 self._context.stop.wait(HELD)
                 self._check()
             began, self._rested = time.monotonic(), False
@@ -383,7 +383,7 @@ class _Stage:
         self._context.stop.signalled()
         self._room(self._moved, max(0, self._at_end - self._moved))
         now = time.monotonic()
-        if root_files.standing_pause() is not None:
+        if notices.standing_pause() is not None:
             self._rested = True
             self._until += now - self._looked
         self._looked = now

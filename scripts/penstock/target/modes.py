@@ -28,7 +28,7 @@ from penstock.fs.safe_open import HOLD, OPEN_FOLDER, Folders, open_beneath
 from penstock.fs.tree import BELOW, FILE, Calls, descend, failed
 from penstock.host.pacing import unlimited
 from penstock.target import access, tree_removal
-from penstock.target.barrier import Barrier
+from penstock.target.staging_folder import Barrier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

@@ -1,8 +1,8 @@
-"""The staging folder (the hidden tree of a future release), as used by one attempt, and a file that is being
-written in it.
+"""The staging folder, as used by one attempt: a file that is being written in it, and the barrier after which
+its files are durable.
 
-An attempt is one start of an element (the process that copies one shard). An attempt is fenced when another
-attempt or a later step has taken over its work. It then stops at its next check (`alive`, `look`).
+An attempt is one start of an element (the process that copies one shard). It is fenced when another attempt
+or a later step took over its work. Then it stops at its next check (`alive`, `look`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import os
 import secrets
 import stat
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from penstock.config.access_rules import DIR_BITS, FILE_BITS, NO_RULES
 from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.core.human import in_quotes
 from penstock.fs import libc
 from penstock.fs.capabilities import facts
-from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.errno_map import NO_SPACE, printable, storage_error
 from penstock.fs.libc import clear_range
 from penstock.fs.safe_open import EXHAUSTED, HOLD, Folders, folders_kept, read_at
 from penstock.host.pacing import FolderBudget, unlimited
@@ -32,6 +32,51 @@ if TYPE_CHECKING:
 
     from penstock.config.access_rules import Access, AccessRules
     from penstock.fs.owners import PathOrFd
+
+
+class Barrier:
+    """A durability barrier for all files written below `data` after this object was made.
+
+    The constructor opens a descriptor, since the kernel reports a failed write-back only to descriptors that
+    are open at that time. If syncfs does not reach the servers (BeeGFS, NFS, Lustre), the writer must use
+    `fsync` instead. The constructor raises OSError.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def wait(self) -> None:
+        """Make all bytes that were written before this call durable, with one syncfs.
+
+        Raises NoSpaceError if the target is full, FailedError for any other error. After an error, all bytes
+        since the last successful call must be written again. A further sync is not enough: the kernel may
+        have dropped the bytes.
+        """
+        try:
+            libc.syncfs(self._fd)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise storage_error(
+                    error, "the written data did not reach the disk", str(self._data)
+                ) from None
+            raise FailedError(
+                "the written data did not reach the disk",
+                where=str(self._data),
+                why=error.strerror or str(error),
+                hint="the same command writes it anew",
+            ) from None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 _NO_REFLINK = frozenset(

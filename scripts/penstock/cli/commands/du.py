@@ -65,15 +65,15 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.dataset.context import operations
     from penstock.jobs.shares import paced
     from penstock.look.dataset_use import used
-    from penstock.target import root_files
+    from penstock.target import notices
 
     datasets = dataset_choice.chosen_datasets(parsed, session)
     target = datasets.target
     layouts = {layout.dataset: layout for layout in datasets.layouts(parsed.dataset)}
     with session.display() as view:
         sink = logged(view)
-        with root_files.watching(
-            root_files.PauseWatch(target.root, lambda text: sink(events.Warned("", "pause", text)))
+        with notices.watching(
+            notices.PauseWatch(target.root, lambda text: sink(events.Warned("", "pause", text)))
         ):
 
             def measured(name: str) -> DiskUse:
