@@ -186,8 +186,8 @@ def publish(root: Path) -> None:
         SealedSource,
     )
     from penstock.dataset import run_store
-    from penstock.tables.listing_file import read_columns
     from penstock.tables.manifest import FORM, Files, ManifestWriter
+    from penstock.tables.run_tables import read_listing_columns
 
     layout = DatasetLayout(root, "many")
     run = run_store.open_run(layout)
@@ -200,7 +200,7 @@ def publish(root: Path) -> None:
     }  # fmt: skip
     count = 0
     with ManifestWriter(folder / MANIFEST) as writer:
-        for batch in read_columns(run.folder.listing):
+        for batch in read_listing_columns(run.folder.listing):
             listed = dict(zip(batch.schema.names, batch.columns, strict=True))
             rows = range(count, count + batch.num_rows)
             listed["digest"] = pa.array([f"xxh3_128:{number:032x}" for number in rows])

@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _list(source: Source, path: Path) -> int:
-    from penstock.tables.listing_file import ListingWriter
+    from penstock.tables.run_tables import ListingWriter
 
     with ListingWriter(path) as writer:
         for batch in source.list():
@@ -75,8 +75,7 @@ def _rows(source: Source) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from penstock.core.model import Listed
-    from penstock.tables.listing_file import FORM
-    from penstock.tables.shards import whole_files
+    from penstock.tables.run_tables import LISTING_FORM, whole_files
     from penstock.tables.tables import texts
 
     for batch in source.list():
@@ -84,9 +83,9 @@ def _rows(source: Source) -> Iterator[pa.RecordBatch]:
         listed |= {"path": listed["key"], "source": (0,) * len(batch)}
         columns = [
             texts(values) if isinstance(values[0], str) else pa.array(values)
-            for values in map(listed.__getitem__, FORM.schema.names)
+            for values in map(listed.__getitem__, LISTING_FORM.schema.names)
         ]
-        yield whole_files(pa.record_batch(columns, names=FORM.schema.names))
+        yield whole_files(pa.record_batch(columns, names=LISTING_FORM.schema.names))
 
 
 def _copy(
@@ -94,7 +93,7 @@ def _copy(
 ) -> int:
     from penstock.engine.copy_shard import copy_shard
     from penstock.engine.tasks import CopyTask
-    from penstock.tables.shards import ShardWriter
+    from penstock.tables.run_tables import ShardWriter
     from penstock.target import dataset_folders
 
     with ShardWriter(state / "00000.parquet", 0) as writer:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import contenders, data, measure
 
 from penstock.core.run_documents import ShardInfo
-from penstock.tables.shards import read_shard
+from penstock.tables.run_tables import read_shard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ from penstock.dataset import last_end
 from penstock.jobs import adoption_store, array_job
 from penstock.jobs.dataset_hold import lock_of
 from penstock.run import adopt_step
-from penstock.tables import shards
+from penstock.tables import run_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,9 +169,9 @@ def test_many_small_files_of_a_survey_are_joined(tmp_path: Path) -> None:
 
     for number in range(100):
         rows = [Surveyed(number % 50, "same", digest=f"{number}"), Surveyed(50 + number, "other", why="x")]
-        shards.add(tmp_path, rows, host="here", seen_ns=number)
-    assert len(list(tmp_path.iterdir())) <= shards.MANY
-    survey = shards.ShardSurvey(tmp_path, 200)
+        run_tables.add(tmp_path, rows, host="here", seen_ns=number)
+    assert len(list(tmp_path.iterdir())) <= run_tables.MANY
+    survey = run_tables.ShardSurvey(tmp_path, 200)
     assert [one.digest for one in survey.rows([0, 49, 50])] == ["50", "99", ""]
     assert [survey.state(row) for row in (0, 149, 199)] == ["same", "other", ""]
     assert survey.rows([7])[0].verified_host == "here"

@@ -35,7 +35,7 @@ from penstock.run import (
     verify_step,
 )
 from penstock.run.adopt_step import Request
-from penstock.tables import shards
+from penstock.tables import run_tables
 from penstock.tables.manifest import read_manifest
 from penstock.target import adopted_files
 from penstock.target.adopted_files import AdoptedFiles
@@ -414,10 +414,10 @@ def test_what_verify_records_of_adopted_files_is_what_the_comparison_saw(place: 
     copy_step.run(context, "data")
     run = run_store.open_run(context.layout("data"))
     ledger = run.folder.survey(0)
-    known = shards.ShardSurvey(ledger, run.shards[0].rows)
+    known = run_tables.ShardSurvey(ledger, run.shards[0].rows)
     rows = known.rows([row for row in range(run.shards[0].rows) if known.state(row)])
     assert len(rows) == 39
-    shards.put(ledger, iter([[one._replace(method="dropped", verified_host="there") for one in rows]]))
+    run_tables.put(ledger, iter([[one._replace(method="dropped", verified_host="there") for one in rows]]))
     permissions_step.run(context, "data")
     # One of them is touched after it was taken over: that one is read.
     touched = run.data / "d2/f02"

@@ -17,7 +17,7 @@ from tests.support.records import rows_of, write_shard
 from penstock.config.settings import DatasetConfig, SourceConfig
 from penstock.core.model import Entry, Listed
 from penstock.engine import journal
-from penstock.tables.listing_file import ListingWriter
+from penstock.tables.run_tables import ListingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.model import Entry, Reuse
 from penstock.engine.linking import LinkedRows, _of_release
-from penstock.tables.shards import as_columns
+from penstock.tables.run_tables import as_columns
 
 DIGEST = f"xxh3_128:{'0a' * 16}"
 

@@ -24,7 +24,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
 from penstock.engine import journal
-from penstock.tables.shards import read_shard
+from penstock.tables.run_tables import read_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

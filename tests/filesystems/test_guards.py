@@ -24,7 +24,7 @@ from penstock.engine import rows_here, shard_readings
 from penstock.engine.shard_readings import AuditTask
 from penstock.fs import small_files
 from penstock.host import waits
-from penstock.tables.shards import EXPECTED, ShardWriter
+from penstock.tables.run_tables import EXPECTED, ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

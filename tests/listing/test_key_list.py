@@ -26,9 +26,9 @@ from penstock.listing.collection import open_sources
 from penstock.listing.key_list import joined
 from penstock.listing.listers import stated
 from penstock.run import list_step
-from penstock.tables import key_lists
-from penstock.tables.key_lists import UNKNOWN
-from penstock.tables.listing_file import read_listing
+from penstock.tables import stated_lists
+from penstock.tables.run_tables import read_listing
+from penstock.tables.stated_lists import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -281,7 +281,9 @@ COLUMNS: Mapping[str, st.SearchStrategy[Any]] = {
 @pytest.mark.parametrize("content", [b"PAR1", b"PAR1\n", b"PAR1\0"])
 def test_a_key_that_begins_as_a_parquet_file_does_is_a_key(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "list").write_bytes(content)
-    assert [one.key for batch in key_lists.read(tmp_path / "list", "list") for one in batch] == ["PAR1"]
+    assert [one.key for batch in stated_lists.read_keys(tmp_path / "list", "list") for one in batch] == [
+        "PAR1"
+    ]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -298,14 +300,14 @@ def test_what_a_list_states_is_read_byte_for_byte(
     path = tmp_path / "list"
     bare = [Listed(one.key, UNKNOWN, "", 0) for one in listed]
     plain(path, [one.key for one in listed], b"\0", compressed=compressed)
-    assert [one for batch in key_lists.read(path, "list") for one in batch] == bare
+    assert [one for batch in stated_lists.read_keys(path, "list") for one in batch] == bare
     in_csv(
         path,
         ["key", "size", "token", "version"],
         [[one.key, one.size, one.token, one.version] for one in listed],
     )
-    assert [one for batch in key_lists.read(path, "list.csv") for one in batch] == listed
+    assert [one for batch in stated_lists.read_keys(path, "list.csv") for one in batch] == listed
     columns = {"key": [os.fsencode(one.key) for one in listed], "size": [one.size for one in listed]}
     pq.write_table(pa.table(columns), path)
     sizes = [Listed(one.key, one.size, "", 0) for one in listed]
-    assert [one for batch in key_lists.read(path, "list") for one in batch] == sizes
+    assert [one for batch in stated_lists.read_keys(path, "list") for one in batch] == sizes

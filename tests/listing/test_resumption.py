@@ -29,7 +29,7 @@ from penstock.listing.resumption import Resumption
 from penstock.run import list_step
 from penstock.sources.listing_order import between, order
 from penstock.sources.s3.source import S3Source
-from penstock.tables.listing_file import ListingWriter, read_listing
+from penstock.tables.run_tables import ListingWriter, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

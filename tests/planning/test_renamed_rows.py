@@ -12,7 +12,7 @@ from tests.planning.test_unchanged_rows import RULES, entry, manifest, pages, re
 from penstock.run import previous_release, target_findings
 from penstock.run.previous_release import RenamedRows, with_reuse
 from penstock.run.target_findings import HeldFiles
-from penstock.tables.shards import as_rows
+from penstock.tables.run_tables import as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from penstock.jobs.forecast import NOTHING, OnTarget
 from penstock.run import plan_checks
 from penstock.run.previous_release import COLUMNS, ReuseRules, with_reuse
 from penstock.tables.manifest import FORM, Files, _stored
-from penstock.tables.shards import ShardWriter, as_columns, as_rows
+from penstock.tables.run_tables import ShardWriter, as_columns, as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,8 +18,8 @@ from penstock.engine.checksums import combine
 from penstock.listing.evidence import beyond, required, unprovable
 from penstock.run import permissions_step, publish_step, verify_step
 from penstock.run.reconciliation import Deviations, close
-from penstock.tables.listing_file import ListingWriter, read_columns
 from penstock.tables.manifest import Files, SeenRow
+from penstock.tables.run_tables import ListingWriter, read_listing_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ def closed(
         listed = [Listed(e.key, e.size, e.token, e.modified_ns, e.version, e.checksum) for e in entries]
         writer.add(listed, paths=[e.path for e in entries])
         writer.close()
-    some = close(plan, read_columns(listing), together(rows), data, lambda _: checksums, deviations)
+    some = close(plan, read_listing_columns(listing), together(rows), data, lambda _: checksums, deviations)
     return [record for files, _ in some for record in files.records()], deviations
 
 
@@ -327,7 +327,7 @@ def test_a_giant_that_is_taken_back_is_copied_again_and_nothing_else(context: An
 
 
 def _rows(folder: Any, index: int) -> list[Entry]:
-    from penstock.tables.shards import read_shard
+    from penstock.tables.run_tables import read_shard
 
     return [entry for batch in read_shard(folder.shard(index)) for entry in batch]
 

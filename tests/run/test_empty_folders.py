@@ -17,7 +17,7 @@ from penstock.dataset import verdicts
 from penstock.keep import audit_step, repair_step
 from penstock.listing import collection
 from penstock.run import list_step
-from penstock.tables import empty_folders
+from penstock.tables import json_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def test_they_are_published_and_audited(tmp_path: Path) -> None:
         receipt = go(context)
         release = released(context, receipt)
         assert folders(release / DATA) == folders(root)
-        assert empty_folders.read(release / EMPTY_FOLDERS) == tuple(sorted(EMPTY, key=os.fsencode))
+        assert json_files.read_empty_folders(release / EMPTY_FOLDERS) == tuple(sorted(EMPTY, key=os.fsencode))
         modes = {os.stat(os.path.join(release / DATA, name)).st_mode & 0o7777 for name in folders(root)}
         assert modes == {0o2550}
         assert go(context)["release"] == receipt["release"], "an unchanged source has nothing to do"
@@ -136,7 +136,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / EMPTY_FOLDERS
     path.write_text(json.dumps({"format": 2, "folders": []}))
     with pytest.raises(NewerFormatError, match="newer format"):
-        empty_folders.read(path)
-    assert empty_folders.read(tmp_path / "none") == ()
+        json_files.read_empty_folders(path)
+    assert json_files.read_empty_folders(tmp_path / "none") == ()
     assert MANIFEST != EMPTY_FOLDERS
     assert collection.Gathered.__dataclass_fields__["empty_folders"]

@@ -24,7 +24,7 @@ from penstock.dataset import receipts, run_store
 from penstock.fs import owners
 from penstock.run import publish_step
 from penstock.run.sealing import seal_staging
-from penstock.tables.shards import giants
+from penstock.tables.run_tables import giants
 
 if TYPE_CHECKING:
     from penstock.dataset.context import Context

@@ -18,7 +18,7 @@ from penstock.dataset import run_store
 from penstock.jobs.dataset_hold import holding
 from penstock.listing.collection import Gathered, gather, ordered
 from penstock.run import list_step
-from penstock.tables.listing_file import read_listing
+from penstock.tables.run_tables import read_listing
 
 if TYPE_CHECKING:
     from pathlib import Path

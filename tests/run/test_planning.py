@@ -20,9 +20,8 @@ from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
 from penstock.jobs import forecast
 from penstock.run import list_step, plan_step
-from penstock.tables.listing_file import ListingWriter, read_listing
 from penstock.tables.manifest import Files, ManifestWriter
-from penstock.tables.shards import read_shard
+from penstock.tables.run_tables import ListingWriter, read_listing, read_shard
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,7 @@ from penstock.jobs import element_work, reading_beside, shard_claims
 from penstock.jobs.element import Limits
 from penstock.jobs.reading_beside import CopiedShards
 from penstock.jobs.worker import run_worker
-from penstock.tables import shards as shard_files
+from penstock.tables import run_tables as shard_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -23,7 +23,7 @@ from penstock.dataset.run import read_plan, read_run
 from penstock.engine import journal
 from penstock.look.views import summary
 from penstock.run import report_step
-from penstock.tables.shards import read_shard
+from penstock.tables.run_tables import read_shard
 from penstock.target.links import Abandoned
 from penstock.target.staging_writer import StagingWriter
 

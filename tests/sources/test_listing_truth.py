@@ -20,7 +20,7 @@ from penstock.sources import checksum_files, listing_order
 from penstock.sources.registry import open_source
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.source import S3Source
-from penstock.tables.listing_file import read_listing
+from penstock.tables.run_tables import read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Entry, Record
 from penstock.tables.manifest import Files, SeenRow, extend_shard, read_records
-from penstock.tables.shards import ShardWriter, numbered
+from penstock.tables.run_tables import ShardWriter, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,8 +10,7 @@ from tests.support.records import write_shard
 
 from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Listed, Reuse
-from penstock.tables.listing_file import FORM, ListingWriter, read_listing
-from penstock.tables.shards import read_shard
+from penstock.tables.run_tables import LISTING_FORM, ListingWriter, read_listing, read_shard
 from penstock.tables.tables import GROUP
 
 if TYPE_CHECKING:
@@ -170,4 +169,4 @@ def test_a_column_that_is_no_identity_is_kept_and_moves_no_digest(tmp_path: Path
     assert write(tmp_path / "a", rows, 2) == write(tmp_path / "b", plain, 3)
     kept = [entry.listed() for batch in read_listing(tmp_path / "a") for entry in batch]
     assert kept == rows
-    assert {column.name for column in FORM.columns if not column.identity} == {"archived"}
+    assert {column.name for column in LISTING_FORM.columns if not column.identity} == {"archived"}

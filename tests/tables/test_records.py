@@ -10,7 +10,7 @@ from tests.support.records import rows_of, write_rows, write_shard
 from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Record
 from penstock.tables.manifest import Files, SeenRow, extend_shard, read_records
-from penstock.tables.shards import numbered
+from penstock.tables.run_tables import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,9 +11,9 @@ from tests.support.records import write_shard
 from penstock.core.balance import Cut
 from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Expected, Listed, Reuse
-from penstock.tables.listing_file import ListingWriter, read_columns, read_listing
-from penstock.tables.shards import (
+from penstock.tables.run_tables import (
     EXPECTED,
+    ListingWriter,
     ShardsWriter,
     ShardWriter,
     as_columns,
@@ -22,6 +22,8 @@ from penstock.tables.shards import (
     crossing,
     giants,
     read_expected,
+    read_listing,
+    read_listing_columns,
     read_shard,
     whole_files,
 )
@@ -91,7 +93,7 @@ def test_a_listing_becomes_rows_as_it_is_stored(tmp_path: Path) -> None:
     with ListingWriter(tmp_path / "l") as writer:
         writer.add([Listed("a", 5, "t", 1, "v", "c"), Listed(os.fsdecode(b"\xff"), 0, "", 2)], source=3)
         writer.close()
-    (batch,), (entries,) = read_columns(tmp_path / "l"), read_listing(tmp_path / "l")
+    (batch,), (entries,) = read_listing_columns(tmp_path / "l"), read_listing(tmp_path / "l")
     assert as_rows(whole_files(batch)) == entries
     assert count_reused(whole_files(batch)) == 0
     (linked,) = as_columns([entries[0], entries[1]._replace(reuse=LINKED)])

@@ -14,7 +14,7 @@ from penstock.core import element_documents, row_codec
 from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.model import Entry, Expected, Record, Surveyed
 from penstock.doctor.selftest import selftest
-from penstock.tables import empty_folders
+from penstock.tables import json_files
 from penstock.tables.tables import Form, read_batches
 from penstock.workflow import controller_job
 
@@ -145,7 +145,7 @@ def test_a_list_of_empty_folders_of_a_newer_format_is_refused_by_name(tmp_path: 
     path = tmp_path / "empty-folders.json"
     path.write_text('{"format": 2, "folders": ["a"]}')
     with pytest.raises(NewerFormatError, match="newer format"):
-        empty_folders.read(path)
+        json_files.read_empty_folders(path)
     path.write_text('{"folders": ["a"]}')
     with pytest.raises(FailedError, match="empty folders"):
-        empty_folders.read(path)
+        json_files.read_empty_folders(path)

@@ -109,7 +109,7 @@ class Signing(HistoryLine):
 @dataclass(frozen=True)
 class CtimeInterval(HistoryLine):
     """Penstock linked or unlinked files of a release. This moved the ctimes of their inodes, which other
-    releases share (`tables.ctime_intervals`)."""
+    releases share (`tables.json_files`)."""
 
     event: str = "interval"
     # first and last moved ctime, in nanoseconds since the epoch, on the clock of the target's file system

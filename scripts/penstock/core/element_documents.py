@@ -29,7 +29,7 @@ def slowest(objects: Iterable[SlowObject], most: int = KEPT) -> Sequence[SlowObj
 # The columns of `elements.parquet`, each declared once: the work, waits and use of a run's elements.
 #
 # Each start of an element is a row, and its last row also has the facts about the element as a whole.
-# `ElementRow` gives the Parquet schema and each column's unit (`tables.elements_file`). Tests compare it with
+# `ElementRow` gives the Parquet schema and each column's unit (`tables.run_tables`). Tests compare it with
 # the table in docs/formats.md.
 
 # Annotations are read at run time: no `from __future__ import annotations`.

@@ -2,7 +2,7 @@
 removal, repair and later signing, and for each reader's pin that the owner withdrew.
 
 Publish and the commands of `keep` append lines under the dataset's lock. `look.details` reads the file with
-its own code. Lines also record when penstock moved the ctime of hard-linked files (`ctime_intervals`), so
+its own code. Lines also record when penstock moved the ctime of hard-linked files (`json_files`), so
 that audits do not mistake that for a change from outside.
 """
 
@@ -24,8 +24,13 @@ from penstock.core.dataset_documents import (
 from penstock.core.errors import NewerFormatError
 from penstock.fs import small_files
 from penstock.host.kernel_facts import host_name
-from penstock.tables import ctime_intervals
-from penstock.tables.ctime_intervals import LINES, Intervals, Recorder, merged
+from penstock.tables import json_files
+from penstock.tables.json_files import (
+    LINES,
+    CtimeIntervals,
+    CtimeRecorder,
+    merged_intervals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,21 +68,23 @@ def append(layout: DatasetLayout, line: HistoryLine) -> None:
     small_files.append_line(layout.history, dataset_documents.line_to_json(line))
 
 
-def intervals(layout: DatasetLayout) -> Intervals:
+def intervals(layout: DatasetLayout) -> CtimeIntervals:
     """Return when penstock moved ctimes of files that releases share, from the history and from processes'
     files. Intervals that cannot be read are left out, so their changes count as changes from outside."""
-    recorded: list[HistoryLine] = list(ctime_intervals.pending(layout.intervals).values())
+    recorded: list[HistoryLine] = list(json_files.pending_intervals(layout.intervals).values())
     with contextlib.suppress(OSError, NewerFormatError):
         recorded += lines(layout)
-    return Intervals((line.first_ns, line.last_ns) for line in recorded if isinstance(line, CtimeInterval))
+    return CtimeIntervals(
+        (line.first_ns, line.last_ns) for line in recorded if isinstance(line, CtimeInterval)
+    )
 
 
 @contextlib.contextmanager
-def moving(layout: DatasetLayout, release: str) -> Iterator[Recorder]:
+def moving(layout: DatasetLayout, release: str) -> Iterator[CtimeRecorder]:
     """Yield a recorder. The body calls it with each ctime (nanoseconds) that it moves on files that releases
     share. `release`: the release into which these are linked or from which they are removed. The recorder
     needs no lock, since it writes its own file. If that fails, nothing is recorded, and nothing raised."""
-    moved = Recorder(layout.intervals, moves_of(layout, release))
+    moved = CtimeRecorder(layout.intervals, moves_of(layout, release))
     try:
         yield moved
     finally:
@@ -93,12 +100,12 @@ def note_intervals(layout: DatasetLayout) -> None:
     """Turn the recorded intervals into a few lines for each release, and remove their files. Raises OSError.
     The caller holds the dataset's lock. The call may be repeated after a kill: a repeated line is
     harmless."""
-    pending = ctime_intervals.pending(layout.intervals)
+    pending = json_files.pending_intervals(layout.intervals)
     for release in dict.fromkeys(line.release for line in pending.values()):
         of_release = {path: line for path, line in pending.items() if line.release == release}
         last = next(reversed(of_release.values()))
         ends = [(line.first_ns, line.last_ns) for line in of_release.values()]
-        for first_ns, last_ns in merged(ends, LINES):
+        for first_ns, last_ns in merged_intervals(ends, LINES):
             append(layout, replace(last, first_ns=first_ns, last_ns=last_ns))
         for path in of_release:
             path.unlink(missing_ok=True)

@@ -28,9 +28,9 @@ import xxhash
 from penstock.core.grades import due_fraction, is_soon
 from penstock.core.model import XXH3
 from penstock.fs.safe_open import OPEN_FOLDER, Folders, folders_kept
-from penstock.tables.ctime_intervals import Intervals
+from penstock.tables.json_files import CtimeIntervals
 from penstock.tables.manifest import read_between
-from penstock.tables.shards import ends, numbered
+from penstock.tables.run_tables import ends, numbered
 from penstock.tables.tables import strings
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _judge(
 ) -> None:
     """Handle every linked row in some microseconds, most of them a stat."""
     assert task.base_manifest is not None
-    moved = Intervals(()) if task.intervals is None else task.intervals
+    moved = CtimeIntervals(()) if task.intervals is None else task.intervals
     rows = recorded(task.base_manifest, task.rows, COLUMNS[1:])
     whole = task.verify.digests == (XXH3,)
     path, last = next(rows)

@@ -105,7 +105,7 @@ class _Attempt:
         _require_every_row(task, outcome, left.rows + linked.count)
 
     def _link(self, left: RowsLeft, work: CopyWork, keeper: Keeper) -> LinkedRows:
-        from penstock.tables.shards import numbered
+        from penstock.tables.run_tables import numbered
 
         task, run, outcome = self._task, self._run, self._outcome
         run.total = outcome.resumed_bytes + left.bytes

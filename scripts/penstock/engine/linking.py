@@ -5,7 +5,7 @@ links a folder at a time, with threads if the file system is slow (`Calls`). A l
 its name is durable.
 
 A link changes the ctime of all names of a file, so the ctime is compared before the link. It is accounted for
-if it is in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`). A
+if it is in the release's manifest, or in an interval of penstock's own links (`tables.json_files`). A
 ctime that this attempt caused by linking another name is accounted for, too. Any other row is marked
 `touched`, and so is a row that a killed attempt linked but did not record. Verify reads `touched` rows even
 if it carries linked rows over.
@@ -65,10 +65,10 @@ def link_rows(
 ) -> LinkedRows:
     """Link the rows that the base release has under the same names, except `skip`. Counts them in `outcome`.
 
-    Rows that cannot be linked are left to be copied. `shard` comes from `tables.shards.numbered`. `keeper`
-    gets a row's journal line once the name is durable, or if the keeper's barrier will make it so. `stop` is
-    called before each group, `report` after each group with rows to link. `ops` returns the metadata
-    operations allowed a second; without `ops` any number is allowed.
+    Rows that cannot be linked are left to be copied. `shard` comes from `tables.run_tables.numbered`.
+    `keeper` gets a row's journal line once the name is durable, or if the keeper's barrier will make it so.
+    `stop` is called before each group, `report` after each group with rows to link. `ops` returns the
+    metadata operations allowed a second; without `ops` any number is allowed.
 
     Raises the errors of `stop` and `keeper.check`, FailedError if the manifest cannot be read, and errors of
     the target according to `errno_map.storage_error`.
@@ -78,8 +78,8 @@ def link_rows(
     if base is None or task.way != "link" or not task.shard.reused:
         return linked
     from penstock.host.pacing import spending
-    from penstock.tables.ctime_intervals import Recorder
-    from penstock.tables.shards import count_reused
+    from penstock.tables.json_files import CtimeRecorder
+    from penstock.tables.run_tables import count_reused
     from penstock.target.staging_writer import StagingWriter
 
     began = time.monotonic()
@@ -100,7 +100,7 @@ def link_rows(
             return writer().link_many(base, files)
 
         calls = stack.enter_context(Calls())
-        moved = Recorder(task.moves, task.moved) if task.moves and task.moved else None
+        moved = CtimeRecorder(task.moves, task.moved) if task.moves and task.moved else None
         if moved is not None:
             stack.callback(moved.close)
         explained = _KnownTimes(task)

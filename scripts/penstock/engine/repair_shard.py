@@ -97,7 +97,7 @@ class _Repair:
         share: Allowances | None,
         named: str,
     ) -> None:
-        from penstock.tables.shards import read_shard
+        from penstock.tables.run_tables import read_shard
 
         self._task, self._release, self._stop = task, release, stop
         self._ops, self._share = ops, share

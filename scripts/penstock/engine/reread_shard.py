@@ -191,7 +191,7 @@ class _Adopted:
         further = set(task.verify.digests) - {XXH3}
         if task.adopted is None or further or task.verify.whole_giants:
             return
-        from penstock.tables.shards import ShardSurvey
+        from penstock.tables.run_tables import ShardSurvey
 
         survey = ShardSurvey(task.adopted, task.shard.rows)
         numbers = [row for row, record in copied.items() if record.staging and survey.state(row) == SAME]
@@ -242,7 +242,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     from penstock.fs import clock
     from penstock.fs.capabilities import direct_reads, facts
     from penstock.fs.probe_judgement import limited
-    from penstock.tables.shards import read_shard
+    from penstock.tables.run_tables import read_shard
 
     if not task.data.is_dir():
         raise FailedError(
@@ -327,7 +327,7 @@ def _note(task: RereadTask) -> None:
 
 def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[int]:
     """Return the rows whose object is gone but whose path exists, since a late attempt wrote it."""
-    from penstock.tables.shards import read_shard
+    from penstock.tables.run_tables import read_shard
 
     if not changes.gone:
         return []
@@ -375,7 +375,7 @@ def _stronger(first: Proof, second: Proof) -> Proof:
 
 def _but(path: Path, carried: Container[int]) -> Iterator[Sequence[Entry]]:
     """Yield the groups of `read_shard`, with a blank row for each row carried over."""
-    from penstock.tables.shards import as_rows, numbered
+    from penstock.tables.run_tables import as_rows, numbered
 
     blank = Entry("", "", 0, "", 0)
     for numbers, batch in numbered(path):
@@ -457,7 +457,7 @@ def _write(
 ) -> None:
     """Write the shard's records. `read_at`, in seconds since the epoch, is a time before all reads."""
     from penstock.tables.manifest import extend_shard
-    from penstock.tables.shards import numbered
+    from penstock.tables.run_tables import numbered
 
     host = task.host
     # With the way `copy`, files were written for this release, and are shared with no other release.

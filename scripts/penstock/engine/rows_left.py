@@ -76,7 +76,7 @@ class Amendments:
         return entry if pin is None else pin.of(entry)
 
     def rows(self, shard: Iterable[Sequence[Entry]]) -> Iterator[Sequence[Entry]]:
-        """Yield the groups of `shards.read_shard`, with each row as `of` returns it."""
+        """Yield the groups of `run_tables.read_shard`, with each row as `of` returns it."""
         if not self:
             yield from shard
             return
@@ -88,8 +88,9 @@ class Amendments:
     def columns(
         self, shard: Iterable[tuple[Sequence[int], pa.RecordBatch]]
     ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
-        """Yield the groups of `shards.numbered`, with each row as `of` returns it, without rows left out."""
-        from penstock.tables.shards import as_columns, as_rows
+        """Yield the groups of `run_tables.numbered`, with each row as `of` returns it, without rows left
+        out."""
+        from penstock.tables.run_tables import as_columns, as_rows
 
         touched = self.pins.keys() | self.wholes | self.voids
         for numbers, batch in shard:
@@ -138,7 +139,7 @@ class RowsLeft:
     def groups(self) -> Iterator[Sequence[Entry]]:
         """Return all rows of the shard. A linked row that did not read back is returned without its link, or
         it would be linked again and again."""
-        from penstock.tables.shards import read_shard
+        from penstock.tables.run_tables import read_shard
 
         return _without_links(self.amendments.rows(read_shard(self._path)), self._taken_back)
 

@@ -137,7 +137,7 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
             # These imports are made while the workers start.
             from penstock.fs.capabilities import direct_reads, facts
             from penstock.fs.probe_judgement import limited
-            from penstock.tables.shards import read_expected
+            from penstock.tables.run_tables import read_expected
 
             storage = limited(facts(task.data), task.probe)
             work = ReadWork(task.data, audit=True, direct=direct_reads(storage, task.direct, published=True))
@@ -210,7 +210,7 @@ def survey_shard(
     Raises InterruptedRunError after a tidy stop, and FailedError if the error concerns more than a row. The
     results until then are kept.
     """
-    from penstock.tables.shards import ShardSurvey, read_shard
+    from penstock.tables.run_tables import ShardSurvey, read_shard
 
     outcome = Outcome()
     earlier = ShardSurvey(task.survey, task.shard.rows)
@@ -231,7 +231,7 @@ def survey_shard(
 
 def _amount(task: SurveyTask, rows: set[int]) -> tuple[int, int]:
     """Return the number of these rows, and their bytes."""
-    from penstock.tables.shards import read_shard
+    from penstock.tables.run_tables import read_shard
 
     numbered = enumerate(entry for group in read_shard(task.rows) for entry in group)
     return len(rows), sum(length_of(entry) for row, entry in numbered if row in rows)
@@ -271,9 +271,9 @@ class _Survey(ResumableReading["Entry"]):
         return True
 
     def write(self) -> None:
-        from penstock.tables import shards
+        from penstock.tables import run_tables
 
-        shards.add(self._task.survey, self._waiting, host=self._task.host, seen_ns=time.time_ns())
+        run_tables.add(self._task.survey, self._waiting, host=self._task.host, seen_ns=time.time_ns())
         self._waiting.clear()
 
     def tend(self) -> None:

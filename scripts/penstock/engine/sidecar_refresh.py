@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.sources.backoff import may_retry, retrying
 from penstock.sources.checksum_files import joined, read
-from penstock.tables.listing_file import read_listing
+from penstock.tables.run_tables import read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

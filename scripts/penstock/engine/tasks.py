@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.core.element_documents import SlowObject
     from penstock.core.model import Entry, Expected, PartLine
     from penstock.core.run_documents import ShardInfo
-    from penstock.tables.ctime_intervals import Intervals
+    from penstock.tables.json_files import CtimeIntervals
     from penstock.target.links import Abandoned
 
     # A function that takes the totals so far: files, bytes, failed rows. They include earlier attempts, so at
@@ -204,7 +204,7 @@ class CopyTask:
     moves: Path | None = None  # `DatasetLayout.intervals`, the file for times of linking; None: no file
     moved: CtimeInterval | None = None  # the fields of the interval to note in `moves`
     # when penstock linked and unlinked files; None: no linked row will be carried over
-    intervals: Intervals | None = None
+    intervals: CtimeIntervals | None = None
     stated: Path | None = None  # `RunLayout.stated`, if there are checksum files beside the data
     probe: ProbeReport = field(default_factory=ProbeReport)  # what plan measured of the target's file system
     # other runs' staging trees, by run, from which rows are taken over
@@ -237,7 +237,7 @@ class RereadTask:
     longest: float | None = None  # `verify.linked`; None: no linked row may be carried over
     way: str = "link"  # how another release's rows came into staging: see `PlanInfo.way`
     base_manifest: Path | None = None  # the manifest of the release whose files are linked
-    intervals: Intervals | None = None  # when penstock linked and unlinked files; None: never
+    intervals: CtimeIntervals | None = None  # when penstock linked and unlinked files; None: never
     # A function that returns when audits of the linked release last read files of these paths and sizes, in
     # seconds since the epoch; 0: never. None if there was no audit.
     audited: Callable[[Sequence[bytes], Sequence[int], Sequence[bool]], Sequence[int]] | None = None

@@ -30,7 +30,7 @@ from penstock.dataset import documents
 from penstock.fs import small_files
 from penstock.fs.clock import BOUND
 from penstock.jobs import array_job
-from penstock.tables import json_lines
+from penstock.tables import json_files
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -112,12 +112,12 @@ def of_result(result: AdoptionResult) -> RunLayout:
 
 def keep(run: RunLayout, found_differences: Iterable[Difference]) -> None:
     """Write differences as they come, durably, in bounded memory."""
-    json_lines.write(differences(run), found_differences)
+    json_files.write_lines(differences(run), found_differences)
 
 
 def kept(run: RunLayout) -> Iterator[Difference]:
     """Read what `keep` wrote. Raises FailedError if the file is missing or damaged."""
-    return json_lines.read(differences(run), difference_from_json, "a comparison's differences")
+    return json_files.read_lines(differences(run), difference_from_json, "a comparison's differences")
 
 
 def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> None:
@@ -171,7 +171,7 @@ def kept_folders(run: RunLayout) -> Iterator[tuple[str, int, int]]:
         raw = typed_json.loads(line)
         return str(raw["path"]), int(str(raw["uid"])), int(str(raw["gid"]))
 
-    return json_lines.read(folders(run), parse, "a comparison's folders")
+    return json_files.read_lines(folders(run), parse, "a comparison's folders")
 
 
 def tidy(layout: DatasetLayout, but: str) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.balance import Load
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.dataset.context import Context
-    from penstock.tables.shards import ShardsWriter
+    from penstock.tables.run_tables import ShardsWriter
     from penstock.tables.tables import Form
 
 STALE = 7 * 86400  # seconds (a week) after which a job's readings and fetched files are no longer used
@@ -60,7 +60,7 @@ def cut(
     are removed first. `why` has the plan's reasons, except the reason for the number of shards. Raises
     NoSpaceError.
     """
-    from penstock.tables.shards import ShardsWriter
+    from penstock.tables.run_tables import ShardsWriter
 
     decision = forecast.shards(context, layout, context.config, load, step)
     if (shards := folder.shard(0).parent).exists():

@@ -26,7 +26,7 @@ from penstock.core.layout import RunLayout
 from penstock.dataset import documents, seals
 from penstock.fs import clock, small_files
 from penstock.jobs import array_job
-from penstock.tables import json_lines
+from penstock.tables import json_files
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -117,12 +117,12 @@ def shape(run: RunLayout) -> Path:
 
 def keep(path: Path, new_findings: Iterable[Finding]) -> None:
     """Write findings as they come, durably, in bounded memory."""
-    json_lines.write(path, new_findings)
+    json_files.write_lines(path, new_findings)
 
 
 def kept(path: Path) -> Iterator[Finding]:
     """Read what `keep` wrote. Raises FailedError if the file is missing or damaged."""
-    return json_lines.read(path, finding_from_json, "an audit's findings")
+    return json_files.read_lines(path, finding_from_json, "an audit's findings")
 
 
 def shape_here(run: RunLayout) -> Path:
@@ -133,7 +133,7 @@ def shape_here(run: RunLayout) -> Path:
 def kept_skipped(path: Path) -> Iterator[SkippedFile]:
     """Read what `keep_skipped` wrote. Raises FailedError if the file is damaged."""
     if path.exists():
-        yield from json_lines.read(path, audit_documents.skipped_from_json, "what an audit skipped")
+        yield from json_files.read_lines(path, audit_documents.skipped_from_json, "what an audit skipped")
 
 
 def keep_skipped(path: Path, skipped_files: Iterable[SkippedFile]) -> None:
@@ -141,7 +141,7 @@ def keep_skipped(path: Path, skipped_files: Iterable[SkippedFile]) -> None:
     waiting = iter(skipped_files)
     first = next(waiting, None)
     if first is not None:
-        json_lines.write(path, chain((first,), waiting))
+        json_files.write_lines(path, chain((first,), waiting))
 
 
 def begin(

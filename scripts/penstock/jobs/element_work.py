@@ -112,7 +112,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     records = folder.records(index)
     small_files.make_dirs(records.parent)
     if run.plan.giants:
-        from penstock.tables.shards import giants
+        from penstock.tables.run_tables import giants
         from penstock.target import modes
 
         # All parts of these giants are copied. Attributes set after verify's reading would change the ctime.

@@ -287,7 +287,7 @@ class CopiedShards:
         if not self._run.plan.giants:
             return "", ""
         if index not in self._crossing:
-            from penstock.tables.shards import crossing
+            from penstock.tables.run_tables import crossing
 
             self._crossing[index] = crossing(self._run.folder.shard(index))
         return self._crossing[index]
@@ -296,7 +296,7 @@ class CopiedShards:
         if not self._run.plan.giants or self._run.config.dataset.changed != "follow":
             return False
         if index not in self._left_giants:
-            from penstock.tables.shards import giants
+            from penstock.tables.run_tables import giants
 
             self._left_giants[index] = bool(giants(self._run.folder.shard(index)))
         return self._left_giants[index]

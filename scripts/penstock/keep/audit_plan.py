@@ -25,7 +25,7 @@ from penstock.fs import small_files
 from penstock.jobs import array_job
 from penstock.jobs.audit_store import drawn, takes
 from penstock.tables.manifest import ChecksumFile, checksums, read_files
-from penstock.tables.shards import EXPECTED
+from penstock.tables.run_tables import EXPECTED
 from penstock.target import reveal
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.tables.manifest import Files
-    from penstock.tables.shards import ShardsWriter
+    from penstock.tables.run_tables import ShardsWriter
 
 
 # Remakes the text manifests of a release from `manifest.parquet`.

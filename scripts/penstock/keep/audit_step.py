@@ -44,7 +44,7 @@ from penstock.jobs.dataset_hold import lock_of
 from penstock.jobs.forecast import element_time
 from penstock.keep import audit_plan
 from penstock.keep.audit_tree import findings_without_data, tree_findings
-from penstock.tables.shards import read_expected
+from penstock.tables.run_tables import read_expected
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from penstock.fs.owners import (
 from penstock.fs.path_walk import Cursor, kind_of
 from penstock.fs.safe_open import open_beneath
 from penstock.fs.tree import Calls
-from penstock.tables.empty_folders import Kept
-from penstock.tables.empty_folders import read as read_folders
+from penstock.tables.json_files import KeptFolders
+from penstock.tables.json_files import read_empty_folders as read_folders
 from penstock.tables.manifest import read_files
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class _ReleaseWalk:
         # folders that already have a finding: they replace a file, or cannot be read
         self._reported: set[str] = set()
         self._unreadable: list[Finding] = []  # folders that the walk could not read, not yielded yet
-        self._empty_folders = Kept(())
+        self._empty_folders = KeptFolders(())
         # {path of a file in the current manifest batch: how the file's ACL deviates}
         self._acls: dict[str, str] = {}
         self._calls = Calls()
@@ -231,7 +231,7 @@ class _ReleaseWalk:
         if self._lists_folders:
             # A damaged list has its own finding (`audit_plan.unsound`). Its folders then count as extra.
             with contextlib.suppress(FailedError):
-                self._empty_folders = Kept(read_folders(self._folder / EMPTY_FOLDERS))
+                self._empty_folders = KeptFolders(read_folders(self._folder / EMPTY_FOLDERS))
         columns = ("path", "size", "mtime_ns") if self._touched else ("path", "size")
         for files in read_files(self._folder / MANIFEST, columns=columns):
             stop()

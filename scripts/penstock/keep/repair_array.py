@@ -36,7 +36,7 @@ from penstock.jobs.forecast import Totals, element_rate, element_time
 from penstock.jobs.target_room import LoweredNotice, TargetStores
 from penstock.keep.damaged_files import inode_of, mender_of
 from penstock.sources.registry import credentials, open_source
-from penstock.tables.shards import FORM, read_shard
+from penstock.tables.run_tables import SHARD_FORM, read_shard
 from penstock.target import modes, tree_removal
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.keep.damaged_files import HardLinkedDamage
-    from penstock.tables.shards import ShardsWriter
+    from penstock.tables.run_tables import ShardsWriter
     from penstock.target.file_replacement import Mender
 
 
@@ -211,7 +211,7 @@ def begin(
             release=release,
             giants=sum(file[0].part >= 0 for file in files),
             part_bytes=context.config.plan.part_bytes,
-            form=FORM,
+            form=SHARD_FORM,
         )
     except OSError as error:
         raise storage_error(error, "a repair cannot be planned", str(folder.folder)) from error

@@ -30,7 +30,7 @@ from penstock.keep import audit_plan, repair_array
 from penstock.keep.audit_step import auditing, findings_of
 from penstock.keep.damaged_files import NAMED, HardLinkedDamage, mender_of
 from penstock.keep.repair_array import ALREADY, STEP, PathOutcome, fetch, planned
-from penstock.tables import empty_folders
+from penstock.tables import json_files
 from penstock.tables.manifest import read_manifest
 from penstock.target import dataset_folders
 
@@ -200,7 +200,7 @@ def _folders(
     layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[PathOutcome]
 ) -> None:
     """Make listed empty folders again."""
-    listed = set(empty_folders.read(layout.release(audit.release) / EMPTY_FOLDERS))
+    listed = set(json_files.read_empty_folders(layout.release(audit.release) / EMPTY_FOLDERS))
     for path in missing:
         if path not in listed:
             done.append(PathOutcome(path, why=f"{EMPTY_FOLDERS} does not name it"))

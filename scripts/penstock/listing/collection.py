@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.listing.listers import Lister
     from penstock.sources.port import Source
-    from penstock.tables.listing_file import ListingWriter
+    from penstock.tables.run_tables import ListingWriter
 
 
 # Puts the checksums of checksum files (`datasets.*.checksums`) into the listing, so that the copy proves each
@@ -76,7 +76,7 @@ def attach(
     It removes the keys of listed objects from `stated`, so that unlisted keys stay. Returns digest, rows and
     bytes of the new listing, and the number of rows with a stated checksum.
     """
-    from penstock.tables.listing_file import ListingWriter, read_listing
+    from penstock.tables.run_tables import ListingWriter, read_listing
 
     lines = sum(map(len, stated.values()))
     with ListingWriter(result) as writer:
@@ -120,7 +120,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Gathered:
-    digest: str  # the listing's digest: see `tables.listing_file`
+    digest: str  # the listing's digest: see `tables.run_tables`
     files: int  # number of files to be staged; `bytes` is the sum of their sizes
     bytes: int
     scanned: int  # number of objects in the sources, including omitted objects
@@ -232,7 +232,7 @@ def _gather(
     *,
     resume: bool,
 ) -> Gathered:
-    from penstock.tables.listing_file import ListingWriter
+    from penstock.tables.run_tables import ListingWriter
 
     with ListingWriter(path) as writer:
         gathering = _Gathering(context, dataset, writer, in_no_order, resume=resume)
@@ -465,7 +465,7 @@ class _Gathering:
         | any other, with `unlisted: skip`                            | counted         |
         | any other                                                   | rejected        |
         """
-        from penstock.tables.listing_file import ListingWriter
+        from penstock.tables.run_tables import ListingWriter
 
         if not any(self._found.values()):
             raise PreflightError(

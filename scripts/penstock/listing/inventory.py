@@ -26,7 +26,7 @@ from penstock.sources.listing_order import ascending, in_order
 from penstock.sources.objects.source import bucket_and_prefix
 from penstock.sources.port import Source
 from penstock.sources.s3.listing import NO_VERSIONS
-from penstock.tables.inventory_tables import FORMATS, Rows, canonical
+from penstock.tables.stated_lists import FORMATS, Rows, canonical
 
 # Parses the manifest of an S3 Inventory: its data files, their columns, and its bucket. `where` names the
 # manifest in errors.
@@ -58,7 +58,7 @@ class _Document(NamedTuple):
 
 class Manifest(NamedTuple):
     bucket: str  # the bucket that the inventory lists
-    kind: str  # format of the data files, from `inventory_tables.FORMATS`
+    kind: str  # format of the data files, from `stated_lists.FORMATS`
     columns: tuple[str, ...]  # columns of each data file, in order, as the manifest spells them
     files: Sequence[DataFile]
     begun_ms: int  # when Amazon S3 began the inventory, in milliseconds since the epoch; 0: not stated
@@ -249,7 +249,7 @@ class Inventory:
     # ---- the data files
 
     def _batches(self) -> Iterator[Sequence[Listed]]:
-        from penstock.tables.inventory_tables import read
+        from penstock.tables.stated_lists import read_inventory
 
         manifest, name, where = self.located()
         self._ignored.clear()
@@ -259,7 +259,7 @@ class Inventory:
             self._stop.check()
             path = self._fetch(file, name)
             where = self._files.where(file.key)
-            for rows in read(path, manifest.kind, manifest.columns, columns, where):
+            for rows in read_inventory(path, manifest.kind, manifest.columns, columns, where):
                 self._stop.check()
                 yield self._listed(rows, manifest.kind == "CSV", where, enabled)
             if path.parent == self._scratch:

@@ -176,12 +176,12 @@ class KeyList:
 
     def _rows(self) -> Iterator[Sequence[Listed]]:
         """Yield the list's rows in the list's order, with the source's URL removed from keys."""
-        from penstock.tables.key_lists import read
+        from penstock.tables.stated_lists import read_keys
 
         path = self._fetch()
         top = self._source.url if self._source.url.endswith("/") else f"{self._source.url}/"
         tops = tuple({top, top.removeprefix("file://")})
-        for batch in read(path, self._where):
+        for batch in read_keys(path, self._where):
             if any(row.key.startswith(tops) for row in batch):
                 yield [_below(row, tops) for row in batch]
             else:

@@ -32,7 +32,7 @@ from penstock.dataset import documents
 from penstock.fs import small_files
 from penstock.listing.key_list import KeyList
 from penstock.sources.listing_order import DisorderError, order
-from penstock.tables.listing_file import ListingWriter, read_columns
+from penstock.tables.run_tables import ListingWriter, read_listing_columns
 from penstock.tables.tables import count_of, values
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Resumption:
             where=str(path),
             hint=f"remove {self._folder}: the source is listed anew then",
         )
-        for batch in read_columns(path):
+        for batch in read_listing_columns(path):
             self._context.stop.check()
             held = values(batch)
             listed = filled(

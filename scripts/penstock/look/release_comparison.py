@@ -25,8 +25,8 @@ from penstock.fs.owners import group_number
 from penstock.look.details import named, unreadable
 from penstock.look.difference import BATCH, KINDS, ManifestDifference, together
 from penstock.look.releases import Folder
-from penstock.tables.listing_file import FORM as LISTING_FORM
 from penstock.tables.manifest import FORM as MANIFEST_FORM
+from penstock.tables.run_tables import LISTING_FORM
 from penstock.tables.tables import read_batches
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ from penstock.run.closing_walk import (
     Proven,
     proven_by,
 )
-from penstock.tables import empty_folders
+from penstock.tables import json_files
 from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _meet(
         listed_now = {"files": gathered.files, "bytes": gathered.bytes}
         context.emit(events.Ended(layout.dataset, "list", listed_now))
         if gathered.empty_folders:
-            empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
+            json_files.write_empty_folders(spool / EMPTY_FOLDERS, gathered.empty_folders)
         named = adoption_store.identity(tree, status, gathered.digest, context.config.plan)
         adoption = Adoption(
             named,
@@ -314,7 +314,7 @@ class _Comparison:
             read_source=self._adoption.read_source,
             last=last,
         )
-        kept = empty_folders.read(folders) if folders.exists() else ()
+        kept = json_files.read_empty_folders(folders) if folders.exists() else ()
         return ClosingWalk(self._tree, rules, self._judge, kept, again=again, since=since, folder=folder)
 
     def _judge(self, file: File) -> Proven:

@@ -26,8 +26,8 @@ from penstock.fs.capabilities import facts
 from penstock.fs.tree import Calls
 from penstock.host.kernel_facts import host_name
 from penstock.jobs import adoption_store
-from penstock.tables import shards
-from penstock.tables.shards import as_columns, as_rows, read_shard
+from penstock.tables import run_tables
+from penstock.tables.run_tables import as_columns, as_rows, read_shard
 from penstock.target import dataset_folders, modes, tree_removal
 from penstock.target.adopted_files import AdoptedFiles, move_tree
 from penstock.target.staging_folder import Barrier
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.jobs.run_cleanup import AbandonedStaging
-    from penstock.tables.shards import ShardSurvey
+    from penstock.tables.run_tables import ShardSurvey
     from penstock.target.adopted_files import Settled
 
 
@@ -57,7 +57,7 @@ class File(NamedTuple):
 
 def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
     """Yield all files of the listing, in order, some thousands at a time."""
-    from penstock.tables.shards import ShardSurvey, read_shard
+    from penstock.tables.run_tables import ShardSurvey, read_shard
 
     held: File | None = None
     for shard in plan.shards:
@@ -94,10 +94,10 @@ def _seen(survey: ShardSurvey, first: int, count: int) -> list[Surveyed]:
 
 def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> None:
     """Mark rows, given by shard, to be read again. Durable on return. No element may be at work."""
-    from penstock.tables import shards
+    from penstock.tables import run_tables
 
     for shard, some in rows.items():
-        shards.put(folder.survey(shard), iter([list(some)]))
+        run_tables.put(folder.survey(shard), iter([list(some)]))
 
 
 def stale(row: int, *, differed: bool) -> Surveyed:
@@ -107,7 +107,7 @@ def stale(row: int, *, differed: bool) -> Surveyed:
 
 def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
     """Return the paths of files with a row whose bytes differed at the last reading."""
-    from penstock.tables.shards import ShardSurvey
+    from penstock.tables.run_tables import ShardSurvey
 
     paths: set[str] = set()
     for shard in plan.shards:
@@ -129,7 +129,7 @@ def mark_differed(folder: RunLayout, plan: PlanInfo, paths: Collection[str]) -> 
 
 
 def _numbered(folder: RunLayout, shard: int) -> Iterator[tuple[int, Entry]]:
-    from penstock.tables.shards import read_shard
+    from penstock.tables.run_tables import read_shard
 
     return enumerate(entry for group in read_shard(folder.shard(shard)) for entry in group)
 
@@ -385,7 +385,7 @@ class _Settling:
                         )
                     )  # fmt: skip
         if stands:
-            shards.put(self.run.folder.survey(shard.index), iter([stands]))
+            run_tables.put(self.run.folder.survey(shard.index), iter([stands]))
         writer.append("".join(lines).encode())
         writer.sync()
 

@@ -124,7 +124,7 @@ def remove_empty_folders(run: Run, elements: Sequence[ElementReceipt]) -> None:
 def write(run: Run) -> Amended | None:
     """Write the amended listing of a verified run; return None if nothing was amended. Raises FailedError if
     an amended object is not in the frozen listing."""
-    from penstock.tables.listing_file import ListingWriter, read_listing
+    from penstock.tables.run_tables import ListingWriter, read_listing
 
     elements = receipts.of_elements(run, "verify")
     if not any(totals(elements)):
@@ -187,6 +187,6 @@ def _amendments(run: RunLayout, index: int, digest: str) -> Iterator[tuple[str, 
 
 
 def _rows(run: RunLayout, index: int) -> Iterator[tuple[int, Entry]]:
-    from penstock.tables.shards import read_shard
+    from penstock.tables.run_tables import read_shard
 
     return enumerate(entry for batch in read_shard(run.shard(index)) for entry in batch)

@@ -21,9 +21,8 @@ from penstock.jobs import adoption_store, array_job
 from penstock.jobs.adoption_store import too_old
 from penstock.run import adopted_tree
 from penstock.sources.registry import may_be_split
-from penstock.tables.empty_folders import Kept
-from penstock.tables.listing_file import read_listing
-from penstock.tables.shards import FORM
+from penstock.tables.json_files import KeptFolders
+from penstock.tables.run_tables import SHARD_FORM, read_listing
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.fs.path_walk import WalkedPath
     from penstock.fs.tree import Looked
     from penstock.run.adopted_tree import File
-    from penstock.tables.shards import ShardsWriter
+    from penstock.tables.run_tables import ShardsWriter
 
 
 def make(
@@ -63,7 +62,7 @@ def make(
         partial(_write, context, folder, sources),
         job=adoption.id,
         part_bytes=context.config.plan.part_bytes,
-        form=FORM,
+        form=SHARD_FORM,
     )
     mark_differed(folder, made, adoption, places)
     documents.write(run_documents.PLAN, folder.plan, made)
@@ -150,7 +149,7 @@ class ClosingWalk:
         self._folder = folder
         self._since = int(since * SECOND)
         self._tree = Cursor(tree, unreadable=self._unreadable)
-        self._kept = Kept(folders)
+        self._kept = KeptFolders(folders)
         self._dark: list[Difference] = []
         self._unlisted = ""  # the last of the outermost folders that contain no listed file
         self.stale: dict[int, list[Surveyed]] = defaultdict(list)  # {shard: rows to read again}

@@ -118,7 +118,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
 
 def _unseal_giants(run: Run, shards: Iterable[int]) -> None:
     if run.plan.giants:
-        from penstock.tables.shards import giants
+        from penstock.tables.run_tables import giants
 
         paths = chain.from_iterable(giants(run.folder.shard(index)) for index in shards)
         modes.unseal(run.data, paths)

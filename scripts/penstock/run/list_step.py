@@ -44,7 +44,7 @@ from penstock.listing.collection import Gathered, apart, gather, open_sources, o
 from penstock.listing.evidence import short
 from penstock.listing.listers import reach
 from penstock.sources.web.folder_page import BY_LINKS, PAGE_HREFS
-from penstock.tables import empty_folders
+from penstock.tables import json_files
 from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def _list(
         gathered = _gathered(context, config, layout, sources, spool)
         urls = [source.url for source in sources]
         _tell(context, config.name, gathered.ignored)
-        kept = empty_folders.digest(gathered.empty_folders)
+        kept = json_files.empty_folders_digest(gathered.empty_folders)
         if kept:
-            empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
+            json_files.write_empty_folders(spool / EMPTY_FOLDERS, gathered.empty_folders)
         run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
         stands, old = _stands(layout, run_id) if context.new_release else "", run_id
         if stands:

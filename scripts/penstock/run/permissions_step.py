@@ -69,7 +69,7 @@ def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
 def _giants(run: Run) -> set[str]:
     if not run.plan.giants:
         return set()
-    from penstock.tables.shards import giants
+    from penstock.tables.run_tables import giants
 
     return set().union(*(giants(run.folder.shard(index)) for index in run.indices))
 

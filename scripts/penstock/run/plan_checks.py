@@ -21,8 +21,7 @@ from penstock.listing.evidence import unprovable
 from penstock.run.previous_release import REFUSED
 from penstock.sources.port import REQUEST
 from penstock.sources.registry import may_be_split, open_source
-from penstock.tables.listing_file import read_listing
-from penstock.tables.shards import count_reused
+from penstock.tables.run_tables import count_reused, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

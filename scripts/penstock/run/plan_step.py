@@ -48,8 +48,8 @@ from penstock.run.previous_release import (
 )
 from penstock.run.target_findings import HeldFiles, TakeOver, TargetProbe
 from penstock.sources.registry import may_be_split
-from penstock.tables import empty_folders
-from penstock.tables.shards import ShardsWriter, as_columns, as_rows
+from penstock.tables import json_files
+from penstock.tables.run_tables import ShardsWriter, as_columns, as_rows
 from penstock.target import dataset_folders, modes, tree_removal
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def _make(
         tree_removal.remove_tree(data.parent, context.spend)
         raise
     _warn(context, info, checks)
-    for name in empty_folders.read(folder.empty_folders):
+    for name in json_files.read_empty_folders(folder.empty_folders):
         small_files.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
     takes = forecast.copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)

@@ -18,10 +18,9 @@ from penstock.core.layout import MANIFEST
 from penstock.core.model import PLAIN, STRONG_CHECKSUM, Reuse
 from penstock.dataset import receipts, run_store, seals, verdicts
 from penstock.dataset.run import load
-from penstock.tables.listing_file import read_columns
 from penstock.tables.manifest import read_columns as manifest_columns
 from penstock.tables.row_streams import RowCursor
-from penstock.tables.shards import FORM, whole_files
+from penstock.tables.run_tables import SHARD_FORM, read_listing_columns, whole_files
 from penstock.tables.tables import strings
 from penstock.target import dataset_folders, notices
 
@@ -83,8 +82,8 @@ ALIKE = ("token", "size", "key", "version")  # columns whose values are equal if
 # Columns of a manifest from which a `Reuse` is made.
 BROUGHT = tuple(name for name in Reuse._fields if name != "staging")
 COLUMNS = ("path", *ALIKE, "source", "modified_ns", *BROUGHT)  # the columns that are read of a manifest
-_PLACE = FORM.schema.get_field_index("reuse")
-_REUSE = FORM.schema.field(_PLACE)
+_PLACE = SHARD_FORM.schema.get_field_index("reuse")
+_REUSE = SHARD_FORM.schema.field(_PLACE)
 
 
 class ReuseRules(NamedTuple):
@@ -269,7 +268,7 @@ class RenamedRows:
         import pyarrow.compute as pc
 
         matched = RowCursor([] if self._matched is None else [self._matched])
-        places = {name: FORM.schema.get_field_index(name) for name in ("reuse", "held_as")}
+        places = {name: SHARD_FORM.schema.get_field_index(name) for name in ("reuse", "held_as")}
         for batch in rows:
             some = matched.take_to(batch["path"][-1].as_py())
             if some is not None:
@@ -277,7 +276,7 @@ class RenamedRows:
                 renamed = pc.is_valid(index)
                 for name, place in places.items():
                     column = pc.if_else(renamed, some[name].take(index), batch[name])
-                    batch = batch.set_column(place, FORM.schema.field(place), column)
+                    batch = batch.set_column(place, SHARD_FORM.schema.field(place), column)
             yield batch
 
     def _keep(self, kept: list[pa.RecordBatch], which: int, rows: pa.RecordBatch) -> None:
@@ -407,7 +406,7 @@ class BaseRelease:
         The copy may be in this release, under the same or (`renamed`) another name, or in another run's
         staging (`over`). Raises UnreadableError.
         """
-        rows: Iterator[pa.RecordBatch] = map(whole_files, read_columns(listing))
+        rows: Iterator[pa.RecordBatch] = map(whole_files, read_listing_columns(listing))
         if self.manifest is not None and self.sources is not None:
             free = renamed.free if renamed.gathering else None
             rows = with_reuse(rows, _records(self.manifest), rules, free)

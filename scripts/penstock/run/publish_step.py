@@ -41,7 +41,7 @@ from penstock.jobs.dataset_hold import holding
 from penstock.keep import removals
 from penstock.run.sealing import RecordsError, seal_staging
 from penstock.run.step_chain import ensure_verified, set_permissions_again
-from penstock.tables.shards import read_shard
+from penstock.tables.run_tables import read_shard
 from penstock.target import dataset_folders, reveal, tree_removal
 
 if TYPE_CHECKING:

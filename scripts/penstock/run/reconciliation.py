@@ -20,10 +20,10 @@ from penstock.core.model import listed as digests_of
 from penstock.core.row_codec import joined
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
 from penstock.fs.path_walk import Cursor
-from penstock.tables.empty_folders import Kept
-from penstock.tables.listing_file import entries
+from penstock.tables.json_files import KeptFolders
 from penstock.tables.manifest import Files
 from penstock.tables.row_streams import RowCursor
+from penstock.tables.run_tables import entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -97,7 +97,7 @@ class Standing:
         self, data: Path, deviations: Deviations, final: FilePermissions | None, folders: Iterable[str] = ()
     ) -> None:
         """`final` is None if permissions are not compared. `folders` are expected empty folders."""
-        self._tree, self._deviations, self._folders = Cursor(data), deviations, Kept(folders)
+        self._tree, self._deviations, self._folders = Cursor(data), deviations, KeptFolders(folders)
         self._final = final
 
     def compare(self, files: Files, shards: tuple[int, ...]) -> None:

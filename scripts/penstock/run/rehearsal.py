@@ -27,8 +27,8 @@ from penstock.jobs.dataset_hold import holding
 from penstock.jobs.shares import rate_of
 from penstock.jobs.target_room import TargetStores
 from penstock.look import explanation, release_comparison, status_report
-from penstock.tables import listing_file
-from penstock.tables.shards import ShardWriter, whole_files
+from penstock.tables import run_tables
+from penstock.tables.run_tables import ShardWriter, whole_files
 from penstock.target import dataset_folders, modes, notices
 from penstock.target.room_watch import RoomWatch
 from penstock.target.tree_removal import remove_tree
@@ -235,7 +235,7 @@ def _draw(now: Listing, giant_bytes: int) -> tuple[pa.RecordBatch, int]:
     import pyarrow.compute as pc
 
     files, taken = 0, []
-    for batch in now.rows(listing_file.FORM.schema.names):
+    for batch in now.rows(run_tables.LISTING_FORM.schema.names):
         small = batch.filter(pc.less(batch["size"], giant_bytes))
         chance = pc.random(small.num_rows, initializer=files)
         taken.append(pa.Table.from_batches([small]).append_column("chance", chance))

@@ -60,11 +60,11 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
         from penstock.look.views import html_report
 
         if accounts.rows and html_report.has_neighbours(html):
-            from penstock.tables import elements_file
+            from penstock.tables import run_tables
 
             table = elements_path(html)
             small_files.refuse_another(table, small_files.ROWS)
-            elements_file.write(table, accounts.rows)
+            run_tables.write_elements(table, accounts.rows)
             result["usage"] = result["usage"]._replace(file=str(table.absolute()))
         result["report"] = str(html.absolute())
         html_report.write(html, result)

@@ -43,9 +43,9 @@ from penstock.fs.errno_map import storage_error
 from penstock.listing.evidence import GiantChecksums, required
 from penstock.run import amended_listing
 from penstock.run.reconciliation import Deviations, close
-from penstock.tables import empty_folders
-from penstock.tables.listing_file import read_columns
+from penstock.tables import json_files
 from penstock.tables.manifest import ChecksumFile, ManifestWriter, checksums, read_records
+from penstock.tables.run_tables import read_listing_columns
 from penstock.target import dataset_folders, modes
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
         }
         rows = _rows(run)
         ask = GiantChecksums(context, run)
-        listing = read_columns(amended.path if amended else folder.listing)
-        folders = empty_folders.read(folder.empty_folders)
+        listing = read_listing_columns(amended.path if amended else folder.listing)
+        folders = json_files.read_empty_folders(folder.empty_folders)
         final = modes.FinalAccess(config.permissions, gid)
         permissions = stack.enter_context(modes.FilePermissions(run.data, final, context.spend))
         joined = close(plan, listing, rows, run.data, ask, deviations, ask.as_assumed, folders, permissions)
@@ -176,7 +176,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
             return deviations
         context.assert_held()
         if folders:
-            empty_folders.write(staging / EMPTY_FOLDERS, folders)
+            json_files.write_empty_folders(staging / EMPTY_FOLDERS, folders)
         else:
             (staging / EMPTY_FOLDERS).unlink(missing_ok=True)
         manifests = {

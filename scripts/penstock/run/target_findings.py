@@ -179,7 +179,7 @@ class TakeOver:
         return bool(self.stagings)
 
     def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from penstock.tables.shards import as_columns, as_rows
+        from penstock.tables.run_tables import as_columns, as_rows
 
         rows: Iterator[list[Entry]] = map(as_rows, batches)
         for staging in self.stagings:
@@ -237,7 +237,7 @@ def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Co
     With `distrust`, yields only rows read from the source. Stops at the first shard whose journals cannot be
     read, so that later rows are copied.
     """
-    from penstock.tables.shards import read_shard
+    from penstock.tables.run_tables import read_shard
 
     for shard in staging.run.plan.shards:
         journals = staging.run.folder.journals(shard.index)

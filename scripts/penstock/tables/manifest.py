@@ -17,7 +17,7 @@ from penstock.core.errors import IMPOSSIBLE, LOOK_AT_FILE, STATE_ANEW, FailedErr
 from penstock.core.model import Record
 from penstock.core.row_codec import BY_NAME, MANIFEST, RECORDS, by_field, rows
 from penstock.fs import small_files
-from penstock.tables import bounded_memory
+from penstock.tables import tables
 from penstock.tables.tables import (
     BATCH,
     UNREADABLE,
@@ -201,7 +201,7 @@ def some_paths(path: Path, count: int) -> Iterator[str]:
             for group in range(table.metadata.num_row_groups):
                 ends = begins + table.metadata.row_group(group).num_rows
                 if wanted := [place - begins for place in places if begins <= place < ends]:
-                    with bounded_memory.bounded():
+                    with tables.bounded_memory():
                         paths = table.read_row_group(group, columns=["path"], use_threads=False)["path"]
                     yield from (os.fsdecode(paths[place].as_py()) for place in wanted)
                 begins = ends

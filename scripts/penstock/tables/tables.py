@@ -1,8 +1,7 @@
-"""Parquet files that get their name only when complete, and are read as a stream.
+"""Parquet files that get their name only when complete, and are read as a stream, in bounded memory.
 
 Paths and keys are binary columns (`os.fsencode`), since names need not be UTF-8. A file's metadata states its
-kind and format, so that reading a wrong file raises a clear error. While reading, this process's memory is
-limited (`tables.bounded_memory`).
+kind and format, so that reading a wrong file raises a clear error.
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import resource
 import secrets
+import threading
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,13 +23,65 @@ from penstock.core.errors import STATE_ANEW, FailedError, refuse_newer
 from penstock.core.human import in_quotes
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
-from penstock.tables import bounded_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.row_codec import ByName, Column
+
+
+# Lets a library read a file with bounded memory, whatever the file states about itself.
+#
+# A Parquet file of 50 KB can decode to terabytes, with a dictionary or a shared beginning of names. Neither
+# its footer nor its pages show this. So during the reading, this process may take only `MOST_MEMORY` more
+# bytes. Larger allocations fail, and Arrow raises MemoryError. The limit is RLIMIT_DATA, which counts the
+# maps of malloc since Linux 4.7. Arrow uses the C library's malloc meanwhile, since mimalloc reserves a
+# gibibyte ahead.
+#
+# Limits: other threads' allocations share the bound. Without /proc or RLIMIT_DATA memory is not bounded.
+
+T = TypeVar("T")
+
+MOST_MEMORY = 192 << 20  # bytes for decoding a batch: 65,536 rows with names of a kilobyte take half of them
+_memory_held = threading.RLock()
+_DATA_FIELD = 5  # field of /proc/self/statm: pages of data
+
+
+@contextlib.contextmanager
+def bounded_memory() -> Iterator[None]:
+    """Let allocations beyond `MOST_MEMORY` raise MemoryError inside the block. For one thread at a time."""
+    with _memory_held:
+        limits = resource.getrlimit(resource.RLIMIT_DATA)
+        pool = pa.default_memory_pool()
+        try:
+            most = _data_pages() + MOST_MEMORY
+            pa.set_memory_pool(pa.system_memory_pool())
+            if limits[0] == resource.RLIM_INFINITY or limits[0] > most:
+                resource.setrlimit(resource.RLIMIT_DATA, (most, limits[1]))
+        except OSError:
+            pass
+        try:
+            yield
+        finally:
+            pa.set_memory_pool(pool)
+            resource.setrlimit(resource.RLIMIT_DATA, limits)
+
+
+def each_bounded(items: Iterator[T]) -> Iterator[T]:
+    """Yield the items up to the first None. Each item is made inside `bounded_memory`."""
+    while True:
+        with bounded_memory():
+            item = next(items, None)
+        if item is None:
+            return
+        yield item
+
+
+def _data_pages() -> int:
+    with open("/proc/self/statm", encoding="ascii") as stream:
+        return int(stream.read().split()[_DATA_FIELD]) * resource.getpagesize()
+
 
 BATCH = 8192  # rows in one batch when a file is read
 GROUP = 65_536  # rows in one row group when a file is written
@@ -284,7 +337,7 @@ def read_batches(
                 table.schema_arrow.field(name).type == form.schema.field(name).type for name in wanted
             )
             some = list(groups) if groups is not None else None
-            for rows in bounded_memory.each(
+            for rows in each_bounded(
                 table.iter_batches(batch_size=batch, row_groups=some, columns=present, use_threads=False)
             ):
                 yield rows if as_stored else _filled(rows, wanted, form, path)
@@ -302,9 +355,9 @@ ROWS_A_BYTE = 64  # most rows for each byte of a table, since names differ from 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file that another account may have made. Raises one of `UNREADABLE`. That includes a
-    file that is not plain, a footer above `bounded_memory.MOST` in memory, and too many rows for its size."""
+    file that is not plain, a footer above `MOST_MEMORY` in memory, and too many rows for its size."""
     with small_files.opened(path) as file:
-        with bounded_memory.bounded():
+        with bounded_memory():
             table = pq.ParquetFile(file, pre_buffer=False)
         with table:
             rows, size = table.metadata.num_rows, os.fstat(file.fileno()).st_size
@@ -316,7 +369,7 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
 def reason(error: BaseException) -> str:
     """Return why a table cannot be read, in one line."""
     if isinstance(error, MemoryError):
-        return f"it would take more than {bounded_memory.MOST >> 20} MiB of memory"
+        return f"it would take more than {MOST_MEMORY >> 20} MiB of memory"
     return str(error).partition("\n")[0]
 
 

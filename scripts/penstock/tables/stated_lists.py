@@ -1,16 +1,6 @@
-"""Reads lists of keys: a key per line, keys separated by NULs, CSV with a header, or Parquet. All may be
-compressed by gzip.
-
-Keys keep their bytes. One batch of rows and one line are kept in memory. Other columns are ignored.
-
-| column     | also called                      | content                                         |
-|------------|----------------------------------|-------------------------------------------------|
-| `key`      | `path`                           | the key, relative to the source                 |
-| `size`     | `bytes`                          | the size in bytes                               |
-| `etag`     | `token`                          | the version, as the source's listing states it  |
-| `modified` | `last_modified`, `mtime`         | the time of the last change, RFC 3339           |
-| `version`  | `version_id`                     | the id of the version                           |
-| `checksum` |                                  | `<algorithm>:<hex>` of all bytes                |
+"""Reads the lists of a source's objects that others made, as columns of plain values: data files of an S3
+Inventory (CSV by gzip, Parquet and ORC), and lists of keys (a key per line, keys separated by NULs, CSV with
+a header, Parquet). One batch of rows is kept in memory, or one stripe for ORC (64 MiB from Amazon S3).
 """
 
 from __future__ import annotations
@@ -21,14 +11,154 @@ import io
 import os
 from typing import IO, TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.orc as po
+import pyarrow.parquet as pq
+
 from penstock.core.errors import PreflightError
 from penstock.core.human import in_quotes, nanoseconds
 from penstock.core.model import Listed, SourceChecksum
-from penstock.tables.inventory_tables import canonical
+from penstock.tables.tables import strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+
+INVENTORY_BATCH = 8192  # rows in one batch
+CSV_BLOCK = 1 << 20  # bytes of text that are parsed at once
+FORMATS = ("CSV", "Parquet", "ORC")
+# The values of each column, by its canonical name: text as `str` from `os.fsdecode`, times in nanoseconds,
+# None if not stated. In CSV all values are text, and "" means not stated.
+Rows = dict[str, list[Any]]
+
+
+TIME = "lastmodifieddate"
+
+
+def canonical(name: str) -> str:
+    """Normalise a column's name: CSV has `LastModifiedDate`, the other formats `last_modified_date`."""
+    return name.replace("_", "").lower()
+
+
+def read_inventory(
+    path: Path, kind: str, columns: Sequence[str], wanted: Sequence[str], where: str
+) -> Iterator[Rows]:
+    """Read a data file in batches, in its order. `kind`: its format, from FORMATS. `columns`: the names of
+    all its columns, in order. `wanted`: canonical names. Raises PreflightError if the file is damaged or
+    lacks a column."""
+    by_name = {canonical(name): name for name in columns}
+    ways = {"CSV": _inventory_csv, "Parquet": _inventory_parquet, "ORC": _orc}
+    try:
+        for batch in ways[kind](path, columns, by_name, wanted):
+            yield {
+                name: (plain_times if name == TIME else plain_values)(batch[by_name[name]]) for name in wanted
+            }
+    except (OSError, EOFError, KeyError, ValueError, pa.ArrowException) as error:
+        raise PreflightError(
+            "a file of the inventory cannot be read",
+            where=where,
+            why=str(error).partition("\n")[0],
+            hint="it is damaged, or no inventory's: have it fetched again, or use the next inventory",
+        ) from error
+
+
+def _inventory_csv(
+    path: Path, columns: Sequence[str], by_name: Mapping[str, str], wanted: Sequence[str]
+) -> Iterator[Mapping[str, pa.Array]]:
+    with open(path, "rb") as plain:
+        compressed = plain.read(2) == b"\x1f\x8b"
+    names = [by_name[name] for name in wanted]
+    with pa.input_stream(str(path), compression="gzip" if compressed else None) as stream:
+        try:
+            reader = pc.open_csv(
+                stream,
+                read_options=pc.ReadOptions(
+                    column_names=list(columns), block_size=CSV_BLOCK, use_threads=False
+                ),
+                convert_options=pc.ConvertOptions(
+                    column_types=dict.fromkeys(columns, pa.binary()),
+                    include_columns=names,
+                    strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" in str(error):
+                return
+            raise
+        for batch in reader:
+            yield dict(zip(names, batch.columns, strict=True))
+
+
+def _inventory_parquet(
+    path: Path,
+    columns: Sequence[str],  # noqa: ARG001 (the file has its own)
+    by_name: Mapping[str, str],
+    wanted: Sequence[str],
+) -> Iterator[Mapping[str, pa.Array]]:
+    names = [by_name[name] for name in wanted]
+    with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
+        _refuse_missing(names, table.schema_arrow.names)
+        for batch in table.iter_batches(batch_size=INVENTORY_BATCH, columns=names, use_threads=False):
+            yield {name: batch[name] for name in names}
+
+
+def _orc(
+    path: Path,
+    columns: Sequence[str],  # noqa: ARG001 (the file has its own)
+    by_name: Mapping[str, str],
+    wanted: Sequence[str],
+) -> Iterator[Mapping[str, pa.Array]]:
+    names = [by_name[name] for name in wanted]
+    with open(path, "rb") as file:
+        table = po.ORCFile(file)
+        _refuse_missing(names, table.schema.names)
+        for number in range(table.nstripes):
+            stripe = table.read_stripe(number, columns=names)
+            for start in range(0, stripe.num_rows, INVENTORY_BATCH):
+                some = stripe.slice(start, INVENTORY_BATCH)
+                yield {name: some[name] for name in names}
+
+
+def _refuse_missing(names: Sequence[str], present: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in present]:
+        raise ValueError(f"it has no column {', '.join(missing)}, which the manifest names")
+
+
+def plain_times(column: pa.Array) -> list[Any]:
+    """Convert a column of times, as `plain_values`. Raises ValueError for numbers: their unit is unknown."""
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        raise ValueError(f"its times are numbers ({column.type}), and not timestamps or text")
+    return plain_values(column)
+
+
+def plain_values(column: pa.Array) -> list[Any]:
+    """Convert a column to plain values; times become nanoseconds since the epoch."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        each = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]
+        numbers = column.cast(pa.int64()).to_pylist()
+        return [None if number is None else number * each for number in numbers]
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return strings(column)
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+# Reads lists of keys: a key per line, keys separated by NULs, CSV with a header, or Parquet. All may be
+# compressed by gzip.
+#
+# Keys keep their bytes. One batch of rows and one line are kept in memory. Other columns are ignored.
+#
+# | column     | also called                      | content                                         |
+# |------------|----------------------------------|-------------------------------------------------|
+# | `key`      | `path`                           | the key, relative to the source                 |
+# | `size`     | `bytes`                          | the size in bytes                               |
+# | `etag`     | `token`                          | the version, as the source's listing states it  |
+# | `modified` | `last_modified`, `mtime`         | the time of the last change, RFC 3339           |
+# | `version`  | `version_id`                     | the id of the version                           |
+# | `checksum` |                                  | `<algorithm>:<hex>` of all bytes                |
 
 BATCH = 4096  # rows in one batch
 BLOCK = 1 << 20  # bytes of one read
@@ -54,7 +184,7 @@ class _NoListError(ValueError):
     """The error in a list, without the list's name."""
 
 
-def read(path: Path, where: str) -> Iterator[Sequence[Listed]]:
+def read_keys(path: Path, where: str) -> Iterator[Sequence[Listed]]:
     """Read the rows in the list's order. Fields that the list does not state are `UNKNOWN` or "". The name
     `where` and NULs in the first MiB decide the kind of list. Raises PreflightError."""
     try:
@@ -139,8 +269,6 @@ def _picked(names: Mapping[str, int], rows: Sequence[Sequence[str]]) -> Mapping[
 
 def _parquet(path: Path) -> Iterator[Mapping[str, Sequence[Any]]]:
     import pyarrow.parquet as pq
-
-    from penstock.tables.inventory_tables import plain_times, plain_values
 
     with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
         columns_present = table.schema_arrow.names
