@@ -10,7 +10,7 @@ from penstock.core.grades import (
     due_fraction,
     is_overdue,
 )
-from penstock.engine.carried_rows import Dues
+from penstock.engine.linked_rows import Dues
 
 DAY = 86_400
 NOW = 1_000 * DAY

@@ -22,14 +22,14 @@ from penstock.core.errors import (
 from penstock.core.model import Entry
 from penstock.core.row_codec import from_wire
 from penstock.engine.journal_flusher import next_pause
-from penstock.engine.multipart import (
+from penstock.engine.pool import Pool
+from penstock.engine.rows_left import (
     BATCH_BYTES,
     BATCH_ROWS,
     LARGE,
     Ahead,
     batches,
 )
-from penstock.engine.pool import Pool
 from penstock.engine.sizing import (
     Tuner,
     asked_ahead,

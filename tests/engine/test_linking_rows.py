@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.model import Entry, Reuse
-from penstock.engine.linking import LinkedRows, _of_release
+from penstock.engine.linked_rows import LinkedRows, _of_release
 from penstock.tables.run_tables import as_columns
 
 DIGEST = f"xxh3_128:{'0a' * 16}"

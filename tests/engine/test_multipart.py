@@ -17,7 +17,7 @@ from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, 
 from penstock.config.settings import VerifyConfig
 from penstock.core.model import IN_PARTS, Reuse
 from penstock.engine import journal
-from penstock.engine.multipart import Multipart
+from penstock.engine.rows_left import Multipart
 from penstock.engine.tasks import LEAST, LOST, BatchAnswer, FailedRow, Failure, Outcome, part_bytes
 from penstock.sources.registry import pinned
 

@@ -15,7 +15,7 @@ from tests.support.s3server import S3Server
 
 from penstock.core.errors import InterruptedRunError
 from penstock.engine import journal
-from penstock.engine.multipart import Multipart
+from penstock.engine.rows_left import Multipart
 from penstock.engine.tasks import Outcome, Unfinished
 
 if TYPE_CHECKING:

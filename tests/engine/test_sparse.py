@@ -23,8 +23,8 @@ from penstock.core.errors import SourceChangedError
 from penstock.core.model import Entry
 from penstock.engine import journal
 from penstock.engine.copier import Copier
-from penstock.engine.open_sources import Sources
 from penstock.engine.pump import PIECE, Pump
+from penstock.engine.stream import Sources
 from penstock.sources.posix.reader import PosixBody, SparseBody
 from penstock.sources.posix.source import PosixSource
 

@@ -20,7 +20,7 @@ from penstock.core.errors import LockedError, NoSpaceError, PenstockError, Trans
 from penstock.core.model import Expected, of_hex
 from penstock.dataset import dataset_lock, holder
 from penstock.dataset.dataset_lock import DatasetLock
-from penstock.engine import rows_here, shard_readings
+from penstock.engine import shard_readings, shard_run
 from penstock.engine.shard_readings import AuditTask
 from penstock.fs import small_files
 from penstock.host import waits
@@ -244,5 +244,5 @@ def test_s16_an_audit_restores_no_stub(tmp_path: Path) -> None:
 
 
 def test_an_audit_that_asks_nothing_restores_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_here, "data_states", lambda *_: None)
+    monkeypatch.setattr(shard_run, "data_states", lambda *_: None)
     assert audited(tmp_path) == (["stub"], {})

@@ -1,12 +1,5 @@
-"""Copies objects that changed since the listing, in further rounds (`datasets.*.changed: follow`).
-
-A round ends when all its rows are done, or failed because they changed. Each changed object is then listed
-again by its key. If the object exists, it is copied in the next round, pinned to the version just listed. If
-it is gone, its file is removed from staging. The journal records the pins and removals before the next round
-begins. So a file always consists of one version, and the journal says which version.
-
-A row that changes in `engine.attempts` rounds fails with an error that names it. More changes than
-`FollowLimit` end the shard.
+"""Copies objects that changed since the listing, in further rounds (`datasets.*.changed: follow`), and
+rereads the checksum files beside them.
 """
 
 from __future__ import annotations
@@ -18,21 +11,105 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.core.model import Pin
 from penstock.engine import journal
-from penstock.engine.open_sources import Sources
-from penstock.engine.stream import failure, of_row
+from penstock.engine.stream import Sources, failure, of_row
 from penstock.engine.tasks import FailedRow, Failure
 from penstock.host import waits
+from penstock.sources.backoff import may_retry, retrying
+from penstock.sources.checksum_files import joined, read
 from penstock.target import notices
 from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from penstock.core.model import Entry, Listed
+    from penstock.core.model import Entry, Listed, SourceChecksum
     from penstock.engine.credential_renewal import Credentials
     from penstock.engine.rows_left import Amendments
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
     from penstock.target.staging_writer import WriterOptions
+
+
+# Rereads the checksum files beside the data, for objects that changed since the listing.
+#
+# The run keeps a list of its listing's checksum files (`RunLayout.stated`). For a changed object, only
+# checksum files in its folder and the folders above are read. If these are more than MANY (a sidecar for each
+# object), only files whose name begins with the object's name are read.
+
+MANY = 1000  # the most checksum files of a source that are read for its changed objects, whatever their names
+
+
+def restated(
+    stated: Path,
+    sources: Sources,
+    changed: Sequence[Entry],
+    *,
+    attempts: int,
+    wait: Callable[[float], None],
+) -> dict[tuple[int, str], SourceChecksum]:
+    """Return the checksums that the files state now for these objects, by source and key.
+
+    Retries a failed read up to `attempts` times, after `wait(seconds)`. Raises ObjectError for a file that
+    cannot be read, or is no checksum file.
+    """
+    from penstock.tables.run_tables import read_listing  # loads pyarrow
+
+    by_object: dict[tuple[int, str], SourceChecksum] = {}
+    files = [entry for batch in read_listing(stated) for entry in batch]
+    for source in {entry.source for entry in changed}:
+        keys = [entry.key for entry in changed if entry.source == source]
+        wanted = _of(keys, [entry.key for entry in files if entry.source == source])
+        contents = ((key, data) for key in wanted for data in _content(sources, source, key, attempts, wait))
+        checksums = joined(contents)
+        by_object |= {(source, key): checksums[key] for key in keys if key in checksums}
+    return by_object
+
+
+def _of(keys: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Return the files that may state checksums of these keys."""
+    folders = {folder for key in keys for folder in _above(key)}
+    near = [key for key in files if key.rpartition("/")[0] in folders]
+    if len(near) <= MANY:
+        return near
+    return [file for file in near if any(file.startswith(f"{key}.") for key in keys)]
+
+
+def _above(key: str) -> Iterable[str]:
+    while key:
+        key = key.rpartition("/")[0]
+        yield key
+
+
+def _content(
+    sources: Sources, source: int, key: str, attempts: int, wait: Callable[[float], None]
+) -> Iterator[bytes]:
+    """Yield the checksum file's current content, or nothing if it is gone."""
+
+    def attempt() -> bytes | None:
+        listed = sources.get(source).list_one(key)
+        return None if listed is None else read(sources.get(source), listed)
+
+    def may(error: PenstockError, tried: int) -> bool:
+        return isinstance(error, SourceChangedError) or may_retry(error, tried)
+
+    try:
+        content = retrying(attempt, attempts, wait, may=may)
+    except PenstockError as error:
+        why = error.reason
+        raise ObjectError("a checksum file cannot be read again", where=key, why=why) from error
+    if content is not None:
+        yield content
+
+
+# Copies objects that changed since the listing, in further rounds (`datasets.*.changed: follow`).
+#
+# A round ends when all its rows are done, or failed because they changed. Each changed object is then listed
+# again by its key. If the object exists, it is copied in the next round, pinned to the version just listed.
+# If it is gone, its file is removed from staging. The journal records the pins and removals before the next
+# round begins. So a file always consists of one version, and the journal says which version.
+#
+# A row that changes in `engine.attempts` rounds fails with an error that names it. More changes than
+# `FollowLimit` end the shard.
 
 LOOKS = 8  # objects that are listed again at a time
 WAIT = 0.1  # seconds between two checks whether the engine must stop
@@ -138,7 +215,6 @@ class Following:
         """Pin the listed versions, with the checksums that checksum files state now. Raises ObjectError."""
         checksums = {}
         if objects and self._task.stated:
-            from penstock.engine.sidecar_refresh import restated
 
             def wait(seconds: float) -> None:
                 ends = time.monotonic() + seconds

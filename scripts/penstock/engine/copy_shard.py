@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.engine import journal, sizing
 from penstock.engine.credential_renewal import Credentials
-from penstock.engine.linking import link_rows
-from penstock.engine.multipart import Multipart
-from penstock.engine.rows_left import RowsLeft
+from penstock.engine.linked_rows import link_rows
+from penstock.engine.rows_left import Multipart, RowsLeft
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome, is_spare
 from penstock.engine.work_kinds import CopyWork
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.engine.journal_flusher import Keeper
-    from penstock.engine.linking import LinkedRows
+    from penstock.engine.linked_rows import LinkedRows
     from penstock.engine.tasks import Batch, BatchAnswer, CopyTask, Report, StopCheck
     from penstock.fs.capabilities import StorageFacts
     from penstock.host.pacing import Allowances
@@ -135,7 +134,7 @@ class _Attempt:
 
     def _fetch(self, left: RowsLeft, work: CopyWork, keeper: Keeper, credentials: Credentials) -> None:
         """Let the workers copy the rows left. With `changed: follow`, repeat while objects change."""
-        from penstock.engine.multipart import batches
+        from penstock.engine.rows_left import batches
 
         task, run, multipart, outcome = self._task, self._run, self._multipart, self._outcome
         follow = None

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.errors import ExpiredCredentialsError
-    from penstock.engine.open_sources import Sources
     from penstock.engine.pool import Pool, Refused
+    from penstock.engine.stream import Sources
     from penstock.sources.port import Source
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.core.element_documents import SlowObject
     from penstock.core.errors import ExpiredCredentialsError, PenstockError
-    from penstock.engine.multipart import Ahead
+    from penstock.engine.rows_left import Ahead
     from penstock.engine.sizing import Tuner
     from penstock.engine.tasks import Batch, StopCheck
 

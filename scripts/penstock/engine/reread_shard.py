@@ -35,9 +35,8 @@ from penstock.core.model import (
 from penstock.core.model import listed as digests_of
 from penstock.core.row_codec import COLUMNS, JOURNAL, RECORDS, expecting
 from penstock.engine import journal
-from penstock.engine.rows_here import Recall, length_of, rows_here
 from penstock.engine.rows_left import Amendments, lies
-from penstock.engine.shard_run import PoolRun
+from penstock.engine.shard_run import PoolRun, Recall, length_of, rows_here
 from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.work_kinds import ReadWork
 from penstock.fs.errno_map import printable
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Copied, Surveyed
-    from penstock.engine.carried_rows import CarriedRows
     from penstock.engine.journal import CopiedRows
+    from penstock.engine.linked_rows import CarriedRows
     from penstock.engine.tasks import Batch, BatchAnswer, Report, RereadTask, StopCheck
     from penstock.fs.stores import DataState
 
@@ -237,8 +236,8 @@ class _Adopted:
 
 def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
-    from penstock.engine.carried_rows import judge
-    from penstock.engine.multipart import batches
+    from penstock.engine.linked_rows import judge
+    from penstock.engine.rows_left import batches
     from penstock.fs import clock
     from penstock.fs.capabilities import direct_reads, facts
     from penstock.fs.probe_judgement import limited
@@ -513,7 +512,7 @@ def _write(
 
 def _carry(records: Mapping[str, list[Any]], carried: CarriedRows, rows: Sequence[int]) -> None:
     """Put the values of the last reading into the records of rows carried over."""
-    from penstock.engine.carried_rows import LastReading
+    from penstock.engine.linked_rows import LastReading
 
     names = LastReading._fields
     columns = [records[name] for name in names]

@@ -14,8 +14,7 @@ from penstock.core.differences import AWAY, READ, STALE
 from penstock.core.model import AuditedRow, Surveyed
 from penstock.core.run_documents import ProbeReport
 from penstock.engine.credential_renewal import Credentials
-from penstock.engine.rows_here import ResumableReading, length_of
-from penstock.engine.shard_run import PoolRun
+from penstock.engine.shard_run import PoolRun, ResumableReading, length_of
 from penstock.engine.tasks import Outcome
 from penstock.engine.work_kinds import ReadWork, SurveyWork
 from penstock.fs import small_files

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.open_sources import Sources
+    from penstock.engine.stream import Sources
     from penstock.fs.cold_read import ColdReader
     from penstock.sources.port import Reader
 

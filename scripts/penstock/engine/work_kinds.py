@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.engine.open_sources import Sources
+from penstock.engine.stream import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

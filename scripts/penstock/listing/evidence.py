@@ -18,8 +18,8 @@ from penstock.core.model import SourceChecksum
 from penstock.core.seal import Amount, SealedCarried, SealedEvidence
 from penstock.engine.checksums import COMBINABLE, admitted
 from penstock.engine.credential_renewal import Credentials
-from penstock.engine.open_sources import Sources
 from penstock.engine.pump import as_assumed, part_sizes
+from penstock.engine.stream import Sources
 from penstock.fs.capabilities import passable
 
 if TYPE_CHECKING:
