@@ -5,8 +5,8 @@ A worker holds one copy and one reading at a time, each at its own pace: while i
 back one that it or another worker has copied. Reading is at no time faster than copying. What is not read
 back when the copy ends is read by all.
 
-Shards are cut by `core.balance`, and polls paced by `cluster.slurm.element_times`: penstock's own. Times are
-seconds of a simulated clock, sizes bytes.
+Shards are cut by `core.run_documents`, and polls paced by `cluster.slurm.element_times`: penstock's own.
+Times are seconds of a simulated clock, sizes bytes.
 
 The obvious way, a step of the clock for each second and element, takes hours for 10^9 objects. Here the clock
 goes from event to event, and what all elements share is one counter for each ceiling (`Ceiling`): what an
@@ -28,7 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm.element_times import QueryPace
-from penstock.core import balance
+from penstock.core import run_documents
 from penstock.core.estimates import UNKNOWN
 from penstock.host import waits
 
@@ -128,16 +128,16 @@ def noticed(poll: float, waited: float) -> float:
     return min(RECEIPTS, QueryPace(poll).interval(waited)) / 2
 
 
-def cut(shape: Shape) -> tuple[balance.Decision, list[Work]]:
+def cut(shape: Shape) -> tuple[run_documents.Decision, list[Work]]:
     """The shards of a plan, as penstock cuts them."""
-    cost = sum(count * (balance.FILE_COST + size) for count, size in shape.objects)
-    load = balance.Load(cost, shape.bytes, shape.files)
-    decision = balance.decide(
+    cost = sum(count * (run_documents.FILE_COST + size) for count, size in shape.objects)
+    load = run_documents.Load(cost, shape.bytes, shape.files)
+    decision = run_documents.decide(
         load, shard_bytes=shape.shard_bytes, shard_files=shape.shard_files, slots=shape.slots
     )
-    places, shards = balance.Cut(cost, decision.shards), [[0, 0] for _ in range(decision.shards)]
+    places, shards = run_documents.Cut(cost, decision.shards), [[0, 0] for _ in range(decision.shards)]
     for count, size in shape.objects:
-        each = balance.FILE_COST + size
+        each = run_documents.FILE_COST + size
         for start in range(0, count, BLOCK):
             rows = min(BLOCK, count - start)
             whole = places.together(rows * each)

@@ -18,10 +18,10 @@ from tests.target.conftest import need_cold_reads
 
 from penstock.cli.commands import adopt
 from penstock.cluster.port import State
-from penstock.core.audit_documents import FINDING_MARKS as OF_AUDITS
-from penstock.core.differences import KINDS, MARKS
 from penstock.core.errors import FindingsError, PreflightError
-from penstock.core.events import ElementChanged, Ended
+from penstock.core.findings import FINDING_MARKS as OF_AUDITS
+from penstock.core.findings import KINDS, MARKS
+from penstock.core.run_steps import ElementChanged, Ended
 from penstock.fs import capabilities, libc
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import MountProof
@@ -31,7 +31,7 @@ from penstock.run.adopt_step import Request
 if TYPE_CHECKING:
     from tests.adoption.conftest import Place
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
     from penstock.core.step_results import AdoptionResult
 
 

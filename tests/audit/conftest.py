@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
 
 GIANT = PlanConfig(giant_bytes=4 << 20, part_bytes=1 << 20)
 ODD = os.fsdecode(b"odd/\xff -\\ \n")

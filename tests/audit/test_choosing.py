@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.audit_documents import (
+from penstock.core.findings import (
     AuditSelection,
     SoonFirst,
     parse_fraction,

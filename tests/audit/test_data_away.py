@@ -17,14 +17,14 @@ from tests.vendors.tiers import RELEASED, Tiers
 
 from penstock.cli.commands.audit import render
 from penstock.config.settings import AuditConfig
-from penstock.core.audit_documents import (
+from penstock.core.errors import PreflightError
+from penstock.core.findings import (
     AuditSelection,
     AuditShown,
     LastAudit,
     StandingFindings,
     Verdict,
 )
-from penstock.core.errors import PreflightError
 from penstock.core.grades import audit_grade
 from penstock.dataset import verdicts
 from penstock.jobs import audit_store

@@ -15,7 +15,7 @@ from tests.support.staging_runs import context_for, events_of, tree
 from tests.target.conftest import need_cold_reads
 
 from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import SEAL
 from penstock.doctor import preflight_step
@@ -177,5 +177,5 @@ def test_a_linked_file_that_a_job_maps_is_published_as_reread_and_refused_where_
     told = evidence(context)
     assert told["storage"]["reread"] == {"files": 1, "bytes": 4000}
     assert told["storage"]["cold"]["files"] == 5
-    warned = [e.text for e in events_of(context) if isinstance(e, events.Warned)]
+    warned = [e.text for e in events_of(context) if isinstance(e, run_steps.Warned)]
     assert any("1 linked files were in memory at each reading" in text for text in warned)

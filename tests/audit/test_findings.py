@@ -12,8 +12,8 @@ from tests.support.published import damage, data_of, flip, writable
 
 from penstock.cli.commands.audit import render
 from penstock.core import typed_json
-from penstock.core.audit_documents import finding_from_json
 from penstock.core.errors import FindingsError
+from penstock.core.findings import finding_from_json
 from penstock.fs import small_files
 from penstock.keep import audit_step, repair_step
 from penstock.tables.manifest import Files, ManifestWriter, read_manifest
@@ -138,7 +138,7 @@ def test_what_a_killed_repair_left_is_found_and_set_right(staged: Context) -> No
 def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     staged: Context, files: dict[str, bytes]
 ) -> None:
-    from penstock.core.audit_documents import AuditSelection
+    from penstock.core.findings import AuditSelection
 
     data = data_of(staged)
     flip(data / "d0/f00", 3)

@@ -18,8 +18,8 @@ from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
 
 from penstock.config.settings import VerifyConfig
-from penstock.core.audit_documents import AuditSelection
 from penstock.core.errors import FindingsError, LockedError
+from penstock.core.findings import AuditSelection
 from penstock.dataset import gate, history, pins, verdicts
 from penstock.jobs.audit_store import drawn
 from penstock.jobs.dataset_hold import lock_of

@@ -16,8 +16,8 @@ from tests.support.forked import forked
 from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
-from penstock.core.audit_documents import AuditSelection
 from penstock.core.errors import FindingsError, PreflightError
+from penstock.core.findings import AuditSelection
 from penstock.dataset import gate
 from penstock.keep import audit_plan, audit_step, gate_repair, repair_step
 from penstock.keep.damaged_files import mender_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.support.published import data_of, flip, pinned_by_another, publish, published
 from tests.support.staging_runs import tree
 
-from penstock.core.audit_documents import AuditSelection
+from penstock.core.findings import AuditSelection
 from penstock.dataset import gate
 from penstock.keep import audit_step, gate_repair
 from penstock.target import notices

@@ -18,7 +18,7 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
-from penstock.core.step_table import typed
+from penstock.core.run_steps import typed
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from penstock.cli.commands.repair import render
 from penstock.cli.main import main
 from penstock.config.loader import TESTED
 from penstock.config.settings import PlanConfig
-from penstock.core import audit_documents, dataset_documents
+from penstock.core import dataset_documents, findings
 from penstock.core.errors import FailedError, InterruptedRunError, NewerFormatError
-from penstock.core.key_paths import TEMPORARY
+from penstock.core.layout import TEMPORARY
 from penstock.dataset import history
 from penstock.keep import audit_step, repair_step
 
@@ -227,11 +227,11 @@ def test_of_a_shortened_giant_its_end_alone_is_fetched(tmp_path: Path) -> None:
 
 
 def test_what_an_element_fetched_is_read_as_it_was_written_and_refused_of_a_newer_format() -> None:
-    found = audit_documents.FetchedFiles((audit_documents.FetchedFile("a\udcff", "gone", "direct", 7),), 5)
-    written = audit_documents.FETCHED_FILES.to_json(found)
-    assert audit_documents.FETCHED_FILES.from_json(json.dumps(written).encode(), "here") == found
+    found = findings.FetchedFiles((findings.FetchedFile("a\udcff", "gone", "direct", 7),), 5)
+    written = findings.FETCHED_FILES.to_json(found)
+    assert findings.FETCHED_FILES.from_json(json.dumps(written).encode(), "here") == found
     with pytest.raises(NewerFormatError, match="format 99"):
-        audit_documents.FETCHED_FILES.from_json(json.dumps({**written, "format": 99}).encode(), "here")
+        findings.FETCHED_FILES.from_json(json.dumps({**written, "format": 99}).encode(), "here")
 
 
 @pytest.mark.parametrize("ends", ["", "in the storage servers' memory (tuneRemoteFSync=false)"])

@@ -14,8 +14,8 @@ import pytest
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import events_of, tree
 
-from penstock.core.audit_documents import AuditSelection, SoonFirst
 from penstock.core.errors import ConfigError, LockedError
+from penstock.core.findings import AuditSelection, SoonFirst
 from penstock.fs import small_files
 from penstock.jobs import array_job, audit_store
 from penstock.keep import audit_plan, audit_step

@@ -14,8 +14,9 @@ from tests.support.accounts import give
 from tests.support.published import data_of, flip, writable
 from tests.target.conftest import need_root
 
-from penstock.core import audit_documents as document
-from penstock.core.audit_documents import (
+from penstock.core import findings as document
+from penstock.core.errors import FindingsError
+from penstock.core.findings import (
     NONE_FIRST,
     AuditSelection,
     Finding,
@@ -27,7 +28,6 @@ from penstock.core.audit_documents import (
     StandingFindings,
     Verdict,
 )
-from penstock.core.errors import FindingsError
 from penstock.dataset import gate, history, run_store, seals, verdicts
 from penstock.fs import small_files
 from penstock.jobs import audit_store

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.config.settings import TargetConfig
 from penstock.core.layout import DatasetLayout
-from penstock.core.step_table import AFTER_LIST
+from penstock.core.run_steps import AFTER_LIST
 from penstock.dataset.context import layout_of
 from penstock.workflow import workflow_receipts
 

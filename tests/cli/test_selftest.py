@@ -16,8 +16,8 @@ from tests.support.forked import NOBODY
 from tests.support.images import file_system
 
 from penstock.cli import main
-from penstock.core.events import CheckResult
 from penstock.core.run_documents import ABILITIES
+from penstock.core.run_steps import CheckResult
 from penstock.doctor.selftest import interruptions, measurements, selftest
 from penstock.doctor.selftest.measurements import Budget
 from penstock.fs import kinds

@@ -13,8 +13,8 @@ from penstock.cluster.slurm.core_doctor import Job
 from penstock.cluster.slurm.facts import SlurmSettings
 from penstock.config.settings import JobOptions
 from penstock.core import range_lists
-from penstock.core.events import CheckResult
 from penstock.core.node_answer import FileValue, HeldCores, NodeCores
+from penstock.core.run_steps import CheckResult
 from penstock.host import machine_settings
 
 if TYPE_CHECKING:

@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.balance import FILE_COST, GIB, LEAST, Cut, Decision, Load, costs, decide, parts
 from penstock.core.model import Entry, Reuse
+from penstock.core.run_documents import (
+    FILE_COST,
+    GIB,
+    LEAST,
+    Cut,
+    Decision,
+    Load,
+    costs,
+    decide,
+    parts,
+)
 
 TIB = 1 << 40
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.filled import bare
 
 from penstock.core import typed_json
-from penstock.core.audit_documents import FetchedFile
+from penstock.core.findings import FetchedFile
 from penstock.core.run_documents import PlanInfo
 
 HOSTILE = {

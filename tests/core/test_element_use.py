@@ -6,8 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.core.element_documents import ElementRow
-from penstock.core.element_use import Wait, by_step, queue_wait, spans, whole_node, worst
+from penstock.core.element_documents import (
+    ElementRow,
+    Wait,
+    by_step,
+    queue_wait,
+    spans,
+    whole_node,
+    worst,
+)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core import balance
+from penstock.core import run_documents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def test_fio_parses_it(tmp_path: Path, kind: str) -> None:
     if shutil.which("fio") is None:
         pytest.skip("fio is not installed")
     job = tmp_path / "job.fio"
-    job.write_text(balance.fio_job("data", SIZES[kind], 16, "fsync"))
+    job.write_text(run_documents.fio_job("data", SIZES[kind], 16, "fsync"))
     done = subprocess.run(
         ["fio", "--parse-only", job], capture_output=True, text=True, check=False, cwd=tmp_path
     )
@@ -41,7 +41,7 @@ def test_fio_parses_it(tmp_path: Path, kind: str) -> None:
 def test_it_makes_as_many_files_of_these_sizes(durability: str) -> None:
     sizes = SIZES["many"]
     job = configparser.ConfigParser(comment_prefixes=(";",))
-    job.read_string(balance.fio_job("data", sizes, 16, durability))
+    job.read_string(run_documents.fio_job("data", sizes, 16, durability))
     assert ("fsync_on_close" in job["global"]) == (durability == "fsync")
     files = processes = 0
     for name in job.sections()[1:]:

@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import FailedError
-from penstock.core.key_paths import SHOWN, Conflicts, Offenders, all_good, check_key
+from penstock.core.layout import (
+    SHOWN,
+    Conflicts,
+    Offenders,
+    all_good,
+    check_key,
+)
 
 LONG = "x" * 255
 

@@ -6,12 +6,13 @@ import random
 
 import pytest
 
-from penstock.core.balance import size_distance, spread_by_size
 from penstock.core.run_documents import (
     REHEARSAL,
     Leg,
     Rehearsal,
     knee,
+    size_distance,
+    spread_by_size,
 )
 
 DRAW = random.Random(7)

@@ -8,25 +8,25 @@ from importlib import resources
 
 import pytest
 
-from penstock.core import step_table
+from penstock.core import run_steps
 from penstock.jobs.element_work import WORK
 
 
-@pytest.mark.parametrize("step", step_table.TABLE, ids=lambda step: step.name)
-def test_every_step_has_its_module_and_colour(step: step_table.Step) -> None:
+@pytest.mark.parametrize("step", run_steps.TABLE, ids=lambda step: step.name)
+def test_every_step_has_its_module_and_colour(step: run_steps.Step) -> None:
     rooms = ("run", "doctor", "keep")
     found = [importlib.util.find_spec(f"penstock.{room}.{step.name}_step") for room in rooms]
     assert sum(spec is not None for spec in found) == 1
     style = (resources.files("penstock.look.views") / "templates/report.css").read_text()
     assert re.search(rf"^\.{step.colour} |\}} \.{step.colour} ", style, re.MULTILINE)
-    assert step_table.colour(step.name) == step.colour
+    assert run_steps.colour(step.name) == step.colour
 
 
 def test_the_steps_of_a_run_are_in_its_order() -> None:
-    assert step_table.OF_RUN == (
+    assert run_steps.OF_RUN == (
         "preflight", "list", "plan", "copy", "permissions", "verify", "publish", "report",
     )  # fmt: skip
-    assert step_table.OF_RUN[2:] == step_table.AFTER_LIST
-    assert step_table.RUN_IN_ELEMENTS == ("copy", "verify")
-    assert tuple(WORK) == step_table.IN_ELEMENTS
-    assert set(step_table.WITH_RECEIPT) < step_table.CHANGES_AFTER_LIST
+    assert run_steps.OF_RUN[2:] == run_steps.AFTER_LIST
+    assert run_steps.RUN_IN_ELEMENTS == ("copy", "verify")
+    assert tuple(WORK) == run_steps.IN_ELEMENTS
+    assert set(run_steps.WITH_RECEIPT) < run_steps.CHANGES_AFTER_LIST

@@ -19,7 +19,7 @@ from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.core.errors import InterruptedRunError
-from penstock.core.events import Warned
+from penstock.core.run_steps import Warned
 from penstock.dataset import run_store
 from penstock.dataset.context import Stop
 from penstock.fs import small_files

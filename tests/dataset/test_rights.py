@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cli.main import main
-from penstock.core.step_table import typed
+from penstock.core.run_steps import typed
 from penstock.dataset import rights
 
 if TYPE_CHECKING:

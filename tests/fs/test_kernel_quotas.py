@@ -16,7 +16,7 @@ from tests.support import uml
 from tests.support.staging_runs import context_for, tree
 
 from penstock.core.dataset_documents import StillToWrite
-from penstock.core.events import gravest
+from penstock.core.run_steps import gravest
 from penstock.doctor import preflight_step
 from penstock.fs import libc, quotas
 from penstock.fs.quotas import KernelQuotas, Quota, unnamed_group

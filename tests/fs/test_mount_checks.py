@@ -19,7 +19,7 @@ from tests.support.staging_runs import context_for, tree
 from tests.target.conftest import need_cold_reads
 
 from penstock.core import seal
-from penstock.core.events import gravest
+from penstock.core.run_steps import gravest
 from penstock.doctor.preflight import target_checks
 from penstock.fs import capabilities, libc
 from penstock.fs.beegfs_mount import live_clients

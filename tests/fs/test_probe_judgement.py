@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.events import gravest
 from penstock.core.run_documents import ABILITIES, ProbeReport, TrialOutcome
+from penstock.core.run_steps import gravest
 from penstock.fs.capabilities import StorageFacts, facts
 from penstock.fs.kinds import Kind
 from penstock.fs.probe_judgement import (

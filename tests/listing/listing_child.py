@@ -15,7 +15,7 @@ from penstock.listing import collection, resumption
 from penstock.run import list_step
 
 if TYPE_CHECKING:
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
 
 
 def main(folder: str, url: str, endpoint: str, killed_at: str, list_from: str) -> None:

@@ -7,10 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from penstock.core import typed_json
-from penstock.core.audit_documents import Finding, LastAudit, LastRepair, Verdict
 from penstock.core.catalogue_rows import DiffCount, DiffRow, Explanation, OtherSteps, SizeClass
-from penstock.core.differences import Difference
-from penstock.core.element_use import StepUse, Usage
+from penstock.core.element_documents import StepUse, Usage
 from penstock.core.estimates import (
     ASSUMED,
     Known,
@@ -19,7 +17,14 @@ from penstock.core.estimates import (
     Work,
     forecast,
 )
-from penstock.core.events import CheckResult
+from penstock.core.findings import (
+    Difference,
+    Finding,
+    LastAudit,
+    LastRepair,
+    Verdict,
+)
+from penstock.core.run_steps import CheckResult
 from penstock.core.step_results import Frees
 from penstock.dataset import verdicts
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from penstock.core.events import CheckResult
+from penstock.core.run_steps import CheckResult
 from penstock.look.views import text_layout
 
 LONG = "a text of many words " * 12

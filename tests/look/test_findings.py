@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.cli.commands import audit, repair
-from penstock.core.audit_documents import Finding
+from penstock.core.findings import Finding
 from penstock.look.views import result_texts
 
 RESULT: dict[str, Any] = {

@@ -23,8 +23,8 @@ from penstock.cli import output
 from penstock.cli.commands import adopt, audit, diff, du, history, limit, plan, releases, repair, show, status
 from penstock.cli.commands import list as listing
 from penstock.cli.session import Session
-from penstock.core import audit_documents
-from penstock.core.events import Ended
+from penstock.core import findings
+from penstock.core.run_steps import Ended
 from penstock.jobs.bandwidth import Cap, Overview
 from penstock.jobs.shares import HolderShare
 from penstock.look.views import (
@@ -187,7 +187,7 @@ def screens() -> Mapping[str, Callable[[], str]]:
         "carried, poor": lambda: result_texts.carried({}) + "\n",
         "repair of others": lambda: "".join(
             f"{words('r2', count)}\n"
-            for words in (audit_documents.also_repaired, audit_documents.also_in)
+            for words in (findings.also_repaired, findings.also_in)
             for count in (1, 1234)
         ),
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.look.views.line_view import (
     INTERVAL,
     STALE_SECONDS,
@@ -41,10 +41,10 @@ class Broken(io.StringIO):
         raise BrokenPipeError(32, "Broken pipe")
 
 
-KIND = {one.kind: one for one in events.Event.__subclasses__()}
+KIND = {one.kind: one for one in run_steps.Event.__subclasses__()}
 
 
-def event(kind: str, step: str = "copy", **data: Any) -> events.Event:
+def event(kind: str, step: str = "copy", **data: Any) -> run_steps.Event:
     given = {"result": data} if kind == "end" else data
     return KIND[kind]("imagenet", step, **given)
 
@@ -231,9 +231,9 @@ def test_an_unknown_kind_is_refused() -> None:
 @pytest.mark.parametrize("read_back", [None, 5], ids=["copied", "read back, too"])
 def test_no_estimate_is_left_when_nothing_runs_or_moves(read_back: int | None) -> None:
     tally = Tally()
-    tally.take(events.Started("d", "copy", 100, 1000), 0.0)
+    tally.take(run_steps.Started("d", "copy", 100, 1000), 0.0)
     for second in range(11):
-        moved = events.Progressed(
+        moved = run_steps.Progressed(
             "d", "copy", second, 10 * second, states={"running": 1},
             read_back_bytes=read_back and read_back * second,
         )  # fmt: skip
@@ -260,5 +260,5 @@ def test_no_estimate_is_left_when_nothing_runs_or_moves(read_back: int | None) -
 def test_a_shard_is_a_part_and_an_element_a_process(
     shards: int | None, elements: int | None, words: str
 ) -> None:
-    task = Tally().take(events.Started("d", "copy", 9, None, shards, elements), 0.0)
+    task = Tally().take(run_steps.Started("d", "copy", 9, None, shards, elements), 0.0)
     assert started(task) == ", ".join(filter(None, ["started: 9 files", words]))

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from tests.support import terminal
 
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.look.views.line_view import Tally
 from penstock.look.views.live_view import LiveView
 
@@ -109,9 +109,9 @@ def test_a_pipe_gets_lines_without_colours() -> None:
 )
 def test_what_is_copied_and_what_is_read_back_stand_below_the_bar(columns: int, below: list[str]) -> None:
     view = LiveView(io.StringIO())
-    task = Tally().take(events.Started("imagenet", "copy", 20002, int(3.42 * GIB)), 0.0)
+    task = Tally().take(run_steps.Started("imagenet", "copy", 20002, int(3.42 * GIB)), 0.0)
     states = {"running": 3, "pending": 1}
-    task.take(events.Progressed("imagenet", "copy", 9000, 3 * GIB // 2, None, states, int(1.1 * GIB)), 1.0)
+    task.take(run_steps.Progressed("imagenet", "copy", 9000, 3 * GIB // 2, None, states, int(1.1 * GIB)), 1.0)
     console = Console(file=io.StringIO(), width=columns)
     console.print(view._task(task, 1.0))
     bar, *rest = console.file.getvalue().splitlines()  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from tests.support import terminal
 
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.look.views.live_view import LiveTable
 
 SCRIPT = r"""
@@ -94,7 +94,7 @@ def test_no_color_and_dumb_terminals_are_honoured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "mark"), [(events.FAILED, "! "), (events.STOPPED, "  "), (events.CANCELLED, "  ")]
+    ("how", "mark"), [(run_steps.FAILED, "! "), (run_steps.STOPPED, "  "), (run_steps.CANCELLED, "  ")]
 )
 def test_what_was_stopped_or_cancelled_is_not_called_failed(how: str, mark: str) -> None:
     table = LiveTable(io.StringIO(), ["c"])
@@ -110,11 +110,12 @@ def test_the_share_that_is_read_back_stands_beside_the_step(columns: int) -> Non
     table = LiveTable(io.StringIO(), ["imagenet", "a-dataset-of-21-chars"])
     now = time.monotonic()
     for name, more in (("imagenet", {}), ("a-dataset-of-21-chars", {"failed": 2})):
-        table._latest[name] = table._tally.take(events.Started(name, "copy", 100, 100 << 20), now - 20)
+        table._latest[name] = table._tally.take(run_steps.Started(name, "copy", 100, 100 << 20), now - 20)
         for n in range(2):
             size = (42 + 20 * n) << 20
             table._tally.take(
-                events.Progressed(name, "copy", 62, size, read_back_bytes=40 << 20, **more), now - 10 + 10 * n
+                run_steps.Progressed(name, "copy", 62, size, read_back_bytes=40 << 20, **more),
+                now - 10 + 10 * n,
             )
     console = Console(file=io.StringIO(), width=columns)
     console.print(table._render())

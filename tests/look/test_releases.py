@@ -16,14 +16,14 @@ from tests.support.published import published, writable
 from tests.support.staging_runs import tree
 
 from penstock.cli.commands import releases, show
-from penstock.core import audit_documents
-from penstock.core.audit_documents import (
+from penstock.core import findings
+from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.findings import (
     LastAudit,
     LastRepair,
     StandingFindings,
     Verdict,
 )
-from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import seals
 from penstock.dataset.pins import ShownPins
@@ -93,7 +93,7 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     stands = [StandingFindings("x", ended, {"changed": 2})]
     told = Verdict("data", current, seals.load(layout, current).digest, stands, last=last)
     layout.verdict(current).parent.mkdir()
-    layout.verdict(current).write_text(json.dumps(audit_documents.VERDICT.to_json(told)))
+    layout.verdict(current).write_text(json.dumps(findings.VERDICT.to_json(told)))
     row = dataset_row(layout, nobody)
     one = by_name(row)[current]
     assert (one["findings"], one["state"]) == ({"changed": 2}, "damaged")
@@ -106,7 +106,7 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     assert shown["verdict"] is not None
     # A repair that left nothing closes them in all views.
     mended = told._replace(stands=(), repair=LastRepair("2026-03-14T12:03:11Z", "x", 2, 0))
-    layout.verdict(current).write_text(json.dumps(audit_documents.VERDICT.to_json(mended)))
+    layout.verdict(current).write_text(json.dumps(findings.VERDICT.to_json(mended)))
     row = dataset_row(layout, nobody)
     assert (row["state"], by_name(row)[current]["findings"]) == ("published", {})
     assert "repaired 2026-03-14\n" in text(row)

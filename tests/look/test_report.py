@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.element_use import StepUse, Usage, Worst
+from penstock.core.element_documents import StepUse, Usage, Worst
 from penstock.core.errors import ConfigError
 from penstock.look.views import html_report, plots, summary
 

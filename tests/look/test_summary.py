@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.core.element_use import StepUse, Usage, Worst
+from penstock.core.element_documents import StepUse, Usage, Worst
 from penstock.look.views import summary
 
 GIB = 1 << 30

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.element_documents import ElementReceipt
-from penstock.core.events import Ended, Progressed, Started
+from penstock.core.run_steps import Ended, Progressed, Started
 from penstock.dataset import receipts
 from penstock.dataset.receipts import DoneBefore
 from penstock.look.views import html_report, plots, summary

@@ -101,7 +101,7 @@ def test_only_a_failure_of_the_named_test_kills(old: str, whole: Outcome, ended:
 
 
 def test_the_table_that_is_printed_counts_and_shows_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    place = Place(PRODUCT / "core/key_paths.py", 7)
+    place = Place(PRODUCT / "core/layout.py", 7)
     killed = command.Verdict(Mutant("one", OLD, "", TEST), place, command.KILLED)
     survived = command.Verdict(Mutant("two", OLD, "", TEST, "slurm"), place, "survived", "1 passed")
     command.show([killed, survived])

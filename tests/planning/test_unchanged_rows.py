@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.balance import FILE_COST, REUSED_DIVISOR, Cut
 from penstock.core.model import Entry, Record, Reuse
+from penstock.core.run_documents import FILE_COST, REUSED_DIVISOR, Cut
 from penstock.jobs.forecast import NOTHING, OnTarget
 from penstock.run import plan_checks
 from penstock.run.previous_release import COLUMNS, ReuseRules, with_reuse

@@ -13,8 +13,8 @@ from tests.retention.test_gc import ruled
 from tests.support.images import file_system
 from tests.support.whole_way import staging
 
-from penstock.core.audit_documents import WHOLE
 from penstock.core.errors import NoSpaceError
+from penstock.core.findings import WHOLE
 from penstock.dataset import gate, pins, reserve
 from penstock.fs import small_files
 from penstock.keep import audit_step, retention_steps

@@ -22,7 +22,7 @@ from tests.target.conftest import need_root
 
 from penstock.config.loader import TESTED
 from penstock.config.settings import GcConfig, RetentionConfig
-from penstock.core import dataset_documents, events
+from penstock.core import dataset_documents, run_steps
 from penstock.core.errors import ConfigError, FailedError, FindingsError, LockedError, PreflightError
 from penstock.core.layout import SEAL, DatasetLayout
 from penstock.dataset import gate, pins
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from tests.retention.conftest import Releases
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
     from penstock.dataset.context import Context
 
 SOON = GcConfig(grace=0.000001)
@@ -457,7 +457,7 @@ def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(
         return names
 
     def heard(event: Event) -> None:
-        if isinstance(event, events.Started if when == "started" else events.Progressed):
+        if isinstance(event, run_steps.Started if when == "started" else run_steps.Progressed):
             gone()
         sink(event)
 

@@ -18,7 +18,7 @@ from penstock.core.errors import (
     NoSpaceError,
     SourceChangedError,
 )
-from penstock.core.events import Progressed
+from penstock.core.run_steps import Progressed
 from penstock.dataset.receipts import Reporter
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs.capabilities import facts

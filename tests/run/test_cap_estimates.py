@@ -9,7 +9,7 @@ import pytest
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import BandwidthConfig, PlanConfig
-from penstock.core.balance import FILE_COST, Load
+from penstock.core.run_documents import FILE_COST, Load
 from penstock.jobs import bandwidth, forecast
 from penstock.jobs.bandwidth import Cap, cap_now, render
 from penstock.jobs.forecast import Totals, copy_time, cost_rate, element_rate

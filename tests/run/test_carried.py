@@ -15,8 +15,8 @@ from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import SMALL, content, go, records, texts
 
-from penstock.core.audit_documents import AuditSelection, SoonFirst
 from penstock.core.errors import FindingsError
+from penstock.core.findings import AuditSelection, SoonFirst
 from penstock.core.seal import SealedReadDelay
 from penstock.dataset import gate, history, seals, verdicts
 from penstock.fs import clock, small_files

@@ -22,7 +22,7 @@ from tests.support.whole_way import FILES, go, staging
 
 from penstock.cluster.port import Accounted
 from penstock.config.settings import EngineConfig
-from penstock.core import element_use, typed_json
+from penstock.core import element_documents, typed_json
 from penstock.core.element_documents import (
     COLUMNS,
     ELEMENT_USAGE,
@@ -222,7 +222,7 @@ def test_an_element_on_a_whole_node_that_slurm_requeued(context: Context) -> Non
     assert (last.queue_wait_by, last.starts_missing) == ("controller", 0)
     assert (last.restarts, last.seconds, last.whole_node) == (1, 100.0, True)
     assert (last.shards, last.files, last.bytes) == (1, 3, 30)
-    (used,) = element_use.by_step([first, last])
+    (used,) = element_documents.by_step([first, last])
     assert used.node_hours == pytest.approx(150 / 3600, abs=2e-6)
     assert used.core_hours == pytest.approx((600 + 300) / 3600, abs=2e-6)
     assert used.cpu_efficiency == pytest.approx(300 / 900, abs=1e-4)

@@ -31,7 +31,6 @@ from penstock.config.settings import (
 )
 from penstock.core import node_answer
 from penstock.core.errors import NewerFormatError, PreflightError
-from penstock.core.events import CheckResult
 from penstock.core.node_answer import (
     AclEntrySeen,
     AclsSeen,
@@ -45,6 +44,7 @@ from penstock.core.node_answer import (
     OwnerSeen,
     SourceSeen,
 )
+from penstock.core.run_steps import CheckResult
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight import node_view, readers, requirements
 from penstock.doctor.preflight.results import Looks

@@ -13,9 +13,15 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.core import human
-from penstock.core.balance import FILE_COST, REUSED_DIVISOR, Cut, Load, parts
 from penstock.core.errors import NoSpaceError, PreflightError
 from penstock.core.model import Entry, Listed, Record, Reuse
+from penstock.core.run_documents import (
+    FILE_COST,
+    REUSED_DIVISOR,
+    Cut,
+    Load,
+    parts,
+)
 from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
 from penstock.jobs import forecast

@@ -12,7 +12,7 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import ModeRule, PermissionsConfig, SourceConfig, TargetConfig, VerifyConfig
 from penstock.core.errors import ConfigError, NoSpaceError, PreflightError
-from penstock.core.events import CheckResult
+from penstock.core.run_steps import CheckResult
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight.results import Looks
 from penstock.fs.owners import NFS4, acl_refusal, judge_acl

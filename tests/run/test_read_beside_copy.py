@@ -10,7 +10,7 @@ from tests.support.one_shard import do_shard
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, go, staging
 
-from penstock.core.events import Ended, Started
+from penstock.core.run_steps import Ended, Started
 from penstock.dataset import run_store
 from penstock.look.views import html_report, summary
 from penstock.look.views.line_view import Lines
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
     from penstock.dataset.context import Context
 
 

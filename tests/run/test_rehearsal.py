@@ -33,7 +33,6 @@ from penstock.config.settings import (
     VerifyConfig,
 )
 from penstock.core import estimates
-from penstock.core.balance import FILE_COST, Load, size_distance
 from penstock.core.errors import (
     FailedError,
     InterruptedRunError,
@@ -41,14 +40,17 @@ from penstock.core.errors import (
     NoSpaceError,
     PreflightError,
 )
-from penstock.core.events import Warned
 from penstock.core.layout import DATA
 from penstock.core.run_documents import (
+    FILE_COST,
     REHEARSAL,
     Leg,
+    Load,
     Rehearsal,
     knee,
+    size_distance,
 )
+from penstock.core.run_steps import Warned
 from penstock.dataset import documents
 from penstock.jobs.dataset_hold import holding
 from penstock.jobs.forecast import cost_rate, element_rates, known

@@ -26,9 +26,9 @@ from penstock.config.settings import EngineConfig
 from penstock.core.dataset_documents import UNDER_WAY, StillToWrite, UnderWay
 from penstock.core.element_documents import ShardClaim
 from penstock.core.errors import InterruptedRunError, LockedError, NoSpaceError
-from penstock.core.events import ElementChanged, Started
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.run_documents import PlanInfo, ShardInfo
+from penstock.core.run_steps import ElementChanged, Started
 from penstock.dataset import receipts, run_store, staging_notice
 from penstock.dataset.context import Stop
 from penstock.dataset.staging_notice import LONGEST, living_below

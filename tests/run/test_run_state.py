@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
     from penstock.core.step_results import StatusResult
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run

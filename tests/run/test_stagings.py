@@ -16,8 +16,8 @@ from tests.support.whole_way import content, go, texts
 
 from penstock.cluster.port import State, Status
 from penstock.core.errors import FailedError, LockedError
-from penstock.core.events import Noted
 from penstock.core.row_codec import line
+from penstock.core.run_steps import Noted
 from penstock.dataset import run_claims, run_store
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
     from penstock.dataset.context import Context
 
 

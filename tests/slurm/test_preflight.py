@@ -28,7 +28,7 @@ from penstock.host.kernel_facts import JobEnvironment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.events import CheckResult
+    from penstock.core.run_steps import CheckResult
 
 pytestmark = pytest.mark.slurm
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.errors import PenstockError
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
     from penstock.sources.port import Reader
 
 

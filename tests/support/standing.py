@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
     from penstock.dataset.context import Context
 
 COPIED = ("list", "plan", "copy", "permissions", "publish")

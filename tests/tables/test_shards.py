@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.records import write_shard
 
-from penstock.core.balance import Cut
 from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Expected, Listed, Reuse
+from penstock.core.run_documents import Cut
 from penstock.tables.run_tables import (
     EXPECTED,
     ListingWriter,

@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from penstock.core import audit_documents as document
-from penstock.core.audit_documents import (
+from penstock.core import findings as document
+from penstock.core.errors import NewerFormatError
+from penstock.core.findings import (
     AuditSelection,
     LastAudit,
     LastRepair,
@@ -17,7 +18,6 @@ from penstock.core.audit_documents import (
     StandingFindings,
     Verdict,
 )
-from penstock.core.errors import NewerFormatError
 from penstock.dataset import verdicts
 
 FULL = Verdict(

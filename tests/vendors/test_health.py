@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.events import gravest
+from penstock.core.run_steps import gravest
 from penstock.fs import stores
 from penstock.fs.stores import (
     Pattern,

@@ -14,7 +14,7 @@ from tests.vendors.beegfs_cluster import mounted
 from tests.vendors.lustre_cluster import GIB, Lustre, layout
 
 from penstock.core.errors import NoSpaceError
-from penstock.core.events import gravest
+from penstock.core.run_steps import gravest
 from penstock.fs import lustre as commands
 from penstock.fs import quotas, store_checks, stores
 from penstock.fs.placement import AUTO, INHERIT, SizeClasses
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.events import CheckResult
+    from penstock.core.run_steps import CheckResult
     from penstock.fs.store_checks import PlanChecks
 
 MIB = 1 << 20

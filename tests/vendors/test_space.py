@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.dataset_documents import StillToWrite
-from penstock.core.events import gravest
+from penstock.core.run_steps import gravest
 from penstock.fs import placement
 from penstock.fs.placement import GIB, TIB, SizeClasses
 from penstock.fs.quotas import Quota

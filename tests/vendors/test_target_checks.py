@@ -14,7 +14,7 @@ from tests.vendors.beegfs_cluster import GIB, TIB, Cluster, mounted, target
 
 from penstock.cli import step_runner
 from penstock.core.errors import NoSpaceError, PreflightError, TargetAwayError
-from penstock.core.events import gravest
+from penstock.core.run_steps import gravest
 from penstock.doctor import preflight_step
 from penstock.fs import beegfs as commands
 from penstock.fs import store_checks, stores
@@ -24,7 +24,7 @@ from penstock.run import list_step, plan_step
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.events import CheckResult
+    from penstock.core.run_steps import CheckResult
 
 FILES = {"a/one": b"1" * 10, "a/two": b"2" * 20, "b": b""}
 

@@ -14,7 +14,7 @@ from tests.vendors.weka_cluster import GIB, STATUS, TIB, Weka, quota
 
 from penstock.core.dataset_documents import StillToWrite
 from penstock.core.errors import PreflightError
-from penstock.core.events import gravest
+from penstock.core.run_steps import gravest
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks, stores, weka
 from penstock.fs.placement import SizeClasses
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.events import CheckResult
+    from penstock.core.run_steps import CheckResult
 
 ALLOWED = [["weka", "status", "-J"], ["weka", "fs", "--format", "json", "-R"],
            ["weka", "fs", "quota", "list", "default", "--all", "-f", "json"]]  # fmt: skip

@@ -13,7 +13,7 @@ import yaml
 from tests.support import commands, fixed_settings
 from tests.support.wheel import installation
 
-from penstock.core.step_table import OF_RUN
+from penstock.core.run_steps import OF_RUN
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.workflow.conftest import Place, digests
 
-from penstock.core.step_table import AFTER_LIST
+from penstock.core.run_steps import AFTER_LIST
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import yaml
 from tests.support.commands import ROOT
 
 import penstock
-from penstock.core import step_table
+from penstock.core import run_steps
 
 FILES = sorted((ROOT / "workflow/rules").glob("*.smk"))
 RULE = re.compile(r"^(?:rule|checkpoint) (\w+):\n(?:    .*\n|\n(?=    ))+", re.MULTILINE)
@@ -42,7 +42,7 @@ def test_every_rule_was_found() -> None:
 
 def test_the_rules_call_the_steps_of_the_table() -> None:
     called = re.findall(r"\{params\.penstock:q\} ((?:step )?[\w-]+)", "".join(text for _, text in RULES))
-    steps = [step_table.typed(step) for step in step_table.AFTER_LIST]
+    steps = [run_steps.typed(step) for step in run_steps.AFTER_LIST]
     assert sorted(called) == sorted(["step list-group", "step list-failure", *steps, "audit"])
 
 

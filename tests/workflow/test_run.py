@@ -16,7 +16,7 @@ from tests.support.commands import ROOT
 from tests.support.published import writable
 from tests.workflow.conftest import Place, digests
 
-from penstock.core.step_table import OF_RUN, typed
+from penstock.core.run_steps import OF_RUN, typed
 
 if TYPE_CHECKING:
     from pathlib import Path

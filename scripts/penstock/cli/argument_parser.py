@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from penstock.cli import flags
 from penstock.cli.command_table import COMMANDS, GROUPS, STEP, Command
 from penstock.config.backends import BACKENDS
-from penstock.core import step_table
+from penstock.core import run_steps
 from penstock.core.human import nearest, slips
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def build() -> argparse.ArgumentParser:
     below = steps.add_subparsers(dest="command", metavar="STEP", title="steps", required=True)
     for command in COMMANDS:
         add = below.add_parser if command.group == STEP else children.add_parser
-        if command.name in step_table.SINGLE:
+        if command.name in run_steps.SINGLE:
             # Steps that only Snakemake calls are not listed.
             add = partial(add, help=command.summary)
         child = add(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import step_table
+from penstock.core import run_steps
 
 if TYPE_CHECKING:
     import argparse
@@ -72,7 +72,7 @@ class Command(NamedTuple):
 
 
 def _step(name: str, group: str, module: str) -> Command:
-    return Command(name, group, module, step_table.BY_NAME[name].summary)
+    return Command(name, group, module, run_steps.BY_NAME[name].summary)
 
 
 COMMANDS = (

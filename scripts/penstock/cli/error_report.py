@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import argparse
     from io import TextIOWrapper
 
-    from penstock.core.events import Event, Sink
+    from penstock.core.run_steps import Event, Sink
     from penstock.dataset.context import Stop
 
 

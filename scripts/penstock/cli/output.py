@@ -18,7 +18,7 @@ from penstock.core.human import printable_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.events import CheckResult
+    from penstock.core.run_steps import CheckResult
     from penstock.look.views.text_layout import Line
 
 _COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
 from penstock.cli import output
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import InterruptedRunError
 from penstock.fs.capabilities import traits_of_mount
 from penstock.look.views import keys, run_table
@@ -113,7 +113,7 @@ class RunScreen:
     def _line(self, line: bytes) -> None:
         text = line.decode("utf-8", "surrogateescape")
         try:
-            event = events.event_from_json(text)
+            event = run_steps.event_from_json(text)
         except ValueError:
             self._view.say(text)
             return
@@ -131,9 +131,9 @@ class RunScreen:
         if self._place is None:
             text = f"penstock: {output.pasted(left.text)}" if left.text else ""
             self._view.failed(left.dataset, text, left.how)
-        elif left.how == events.STOPPED:  # the closing table reports the stop once for all datasets
+        elif left.how == run_steps.STOPPED:  # the closing table reports the stop once for all datasets
             self._view.failed(left.dataset, "", left.how)
-        elif left.how == events.CANCELLED:
+        elif left.how == run_steps.CANCELLED:
             self._view.failed(left.dataset, message(left.dataset, "", output.pasted(left.text)), left.how)
         else:
             text = left.text.removeprefix(f"{left.dataset}: ").removeprefix(f"{left.command}: ")
@@ -141,11 +141,11 @@ class RunScreen:
                 text += f"\n  {self._place(left.dataset)}; {CHANGED[left.command]}"
             self.failed(left.dataset, f"FAILED in {left.command}", text)
 
-    def _time(self, event: events.Event) -> None:
+    def _time(self, event: run_steps.Event) -> None:
         key, now = (event.dataset, event.step), event.at or time.monotonic()
-        if isinstance(event, events.Started):
+        if isinstance(event, run_steps.Started):
             self._begun[key] = now
-        elif isinstance(event, events.Ended):
+        elif isinstance(event, run_steps.Ended):
             self._add(key, now)
 
     def _end(self, dataset: str) -> None:
@@ -222,7 +222,7 @@ def _row(
     if judgement is None or listed is None:
         left = next((left for left in screen.left if left.dataset in (name, "")), None)
         if result["status"] == "STOPPED":
-            return row._replace(kind=run_table.STOPPED, result=left.how if left else events.STOPPED)
+            return row._replace(kind=run_table.STOPPED, result=left.how if left else run_steps.STOPPED)
         why = left.reason.removeprefix(f"{name}: ") if left else ""
         return row._replace(kind=run_table.FAILED, result="FAILED", why=why)
     if listed["published"]:
@@ -345,7 +345,7 @@ def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], s
     if failed is not None:
         named = failed.why.startswith(f"{failed.command}: ")
         why = failed.why if named else f"{failed.command}: {failed.why}"
-    status = "STOPPED" if failed is not None and failed.how != events.FAILED else "FAILED"
+    status = "STOPPED" if failed is not None and failed.how != run_steps.FAILED else "FAILED"
     if session.stop.event.is_set() and (failed is None or status == "STOPPED"):
         status, why = "STOPPED", "what was done is kept; the same command goes on"
     scanned: Result = {} if listed is None else {"scanned": {"files": listed["scanned"]}}

@@ -186,17 +186,17 @@ class Session:
     def context(self, config: Config) -> Iterator[Context]:
         """Open the display, and yield the steps' context."""
         from penstock.cluster.registry import open_cluster
-        from penstock.core import events
+        from penstock.core import run_steps
         from penstock.target import notices
 
         with self.display() as view:
             sink = logged(view)
 
             def warn(text: str) -> None:
-                sink(events.Warned("", "slurm", text))
+                sink(run_steps.Warned("", "slurm", text))
 
             def paused(text: str) -> None:
-                sink(events.Warned("", "pause", text))
+                sink(run_steps.Warned("", "pause", text))
 
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir, warn=warn)
             controller = "".join(ancestors.above()[-1:])

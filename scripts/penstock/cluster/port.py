@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.events import CheckResult
     from penstock.core.node_answer import NodeCores
+    from penstock.core.run_steps import CheckResult
 
 
 # Differences between the backends. Callers check an ability here, never a backend's name.

@@ -33,7 +33,7 @@ from penstock.config.annotations import (
 )
 from penstock.config.backends import BACKENDS
 from penstock.core.grades import STORAGE_GRADES
-from penstock.core.step_table import IN_ELEMENTS
+from penstock.core.run_steps import IN_ELEMENTS
 
 AUTO_TIME = 0  # value for a time limit that penstock works out (`core.estimates`)
 

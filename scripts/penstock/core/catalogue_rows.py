@@ -6,8 +6,8 @@ their screens are made. Pure.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self, TypedDict
 
-from penstock.core.audit_documents import AuditShown
 from penstock.core.estimates import Forecast, Work
+from penstock.core.findings import AuditShown
 
 # The rows of `penstock releases`, `show` and `history`.
 #

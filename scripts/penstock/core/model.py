@@ -245,8 +245,8 @@ class Surveyed(NamedTuple):
     """A listed row as seen in a tree that penstock did not write (`penstock adopt`)."""
 
     row: int
-    state: str  # one of `core.differences.STATES`
-    # How the bytes were compared: one of `core.differences.PROOFS`. For a row that is not SAME: the last
+    state: str  # one of `core.findings.STATES`
+    # How the bytes were compared: one of `core.findings.PROOFS`. For a row that is not SAME: the last
     # comparison in which its bytes differed, or "". Only a comparison of bytes clears it.
     how: str = ""
     why: str = ""  # how the row differs; "" if no difference from the source was seen

@@ -137,7 +137,7 @@ class NodeAnswer(NamedTuple):
     host: HostSeen
     target: MountSeen
     sources: Sequence[SourceSeen]
-    # results of checks of the node's own mounts: `core.events.CheckResult`s
+    # results of checks of the node's own mounts: `core.run_steps.CheckResult`s
     checks: Sequence[Mapping[str, str]] = ()
     penstock: str = ""  # the version of penstock on the node
     written: OwnerSeen | None = None  # owner of this answer's file, which the node made; None: not known

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from penstock.core import human
-from penstock.core.audit_documents import AuditShown, Finding
-from penstock.core.differences import Difference
-from penstock.core.events import CheckResult
+from penstock.core.findings import AuditShown, Difference, Finding
+from penstock.core.run_steps import CheckResult
 from penstock.core.typed_json import Document
 
 

@@ -12,9 +12,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from penstock.core.errors import ConfigError
-from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.human import in_quotes
 from penstock.core.layout import DatasetLayout, SigningKeys
+from penstock.core.run_steps import (
+    Event,
+    Noted,
+    Sink,
+    silent,
+)
 from penstock.host import waits
 from penstock.host.pacing import unlimited
 from penstock.sources.backoff import pauses

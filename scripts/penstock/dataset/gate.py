@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.audit_documents import Verdict
+    from penstock.core.findings import Verdict
     from penstock.core.layout import DatasetLayout
     from penstock.core.seal import Seal
 

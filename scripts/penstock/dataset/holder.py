@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from penstock.core import step_table, typed_json
+from penstock.core import run_steps, typed_json
 from penstock.core.human import brief
 from penstock.fs.owners import account
 from penstock.host import kernel_facts
@@ -56,7 +56,7 @@ class Holder:
         job = f", SLURM job {brief(self.job)}{on}" if self.job else ""
         run = f"run {brief(self.run)}, " if self.run else ""
         return (
-            f"{brief(self.user)} runs `penstock {brief(step_table.typed(self.command))}` on "
+            f"{brief(self.user)} runs `penstock {brief(run_steps.typed(self.command))}` on "
             f"{brief(self.host)}, process {brief(self.pid)}{job}, {run}since {brief(self.since)}"
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.core import dataset_documents
 from penstock.core.dataset_documents import Cancellation, Given, Throttle
 from penstock.core.errors import CancelledError, FailedError
-from penstock.core.step_table import CHANGES_AFTER_LIST
+from penstock.core.run_steps import CHANGES_AFTER_LIST
 from penstock.dataset import documents
 from penstock.fs import small_files
 from penstock.fs.errno_map import NO_SPACE, storage_error

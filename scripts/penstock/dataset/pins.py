@@ -49,7 +49,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.settings import LONGEST_PIN
-from penstock.core import dataset_documents, events
+from penstock.core import dataset_documents, run_steps
 from penstock.core.dataset_documents import LastPin, LastPins, PinFile
 from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError
 from penstock.core.human import brief, printable
@@ -358,7 +358,7 @@ def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
         notices.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
     except (OSError, FailedError) as error:
         text = f"readers cannot pin releases: the folder {layout.pins} cannot be made: {error}"
-        context.emit(events.Warned(layout.dataset, "pins", text))
+        context.emit(run_steps.Warned(layout.dataset, "pins", text))
 
 
 def _place(layout: DatasetLayout, release: str) -> ReleasePin:

@@ -22,7 +22,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.fs import small_files
 from penstock.fs.errno_map import NO_SPACE
@@ -146,7 +146,7 @@ def sparing(
                 if not folders:
                     raise
                 text = "no space is left: the dataset's reserve is given up for what has to be written"
-                context.emit(events.Noted(layout.dataset, step, text))
+                context.emit(run_steps.Noted(layout.dataset, step, text))
                 used = True
     finally:
         if used or removal:

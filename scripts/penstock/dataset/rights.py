@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import PreflightError
-from penstock.core.step_table import typed
+from penstock.core.run_steps import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -34,7 +34,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import dataset_documents as document
-from penstock.core import step_table
+from penstock.core import run_steps
 from penstock.core.dataset_documents import StillToWrite, UnderWay
 from penstock.core.errors import PenstockError
 from penstock.core.human import brief
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 LONGEST = 4096  # most bytes of a notice
 UNSEEN = 7 * 86400.0  # seconds for which a submitted controller counts as waiting without asking SLURM
 SUBMITTED = "submit"  # value in place of a step: the controller was submitted as a job, and has not begun
-_STEPS = frozenset({*step_table.OF_RUN, SUBMITTED, "repair", "rehearse"})
+_STEPS = frozenset({*run_steps.OF_RUN, SUBMITTED, "repair", "rehearse"})
 _JOB = re.compile(r"[0-9]{0,20}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 

@@ -27,8 +27,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core import audit_documents as document
-from penstock.core.audit_documents import (
+from penstock.core import findings as document
+from penstock.core.errors import FailedError, FindingsError
+from penstock.core.findings import (
     NONE_FIRST,
     AuditShown,
     LastRepair,
@@ -37,14 +38,13 @@ from penstock.core.audit_documents import (
     StandingFindings,
     Verdict,
 )
-from penstock.core.errors import FailedError, FindingsError
 from penstock.core.human import brief
 from penstock.target import notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.core.audit_documents import AuditSelection, LastAudit
+    from penstock.core.findings import AuditSelection, LastAudit
     from penstock.core.layout import DatasetLayout
     from penstock.core.seal import Seal
 

@@ -26,9 +26,8 @@ from penstock.config import loader, new_file
 from penstock.config.new_file import KeyLine, NewFile
 from penstock.config.settings import AUTO_CORES, SourceConfig
 from penstock.core.errors import ConfigError, PreflightError
-from penstock.core.events import CheckResult
 from penstock.core.human import did_you_mean, printable
-from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.core.run_steps import RUN_IN_ELEMENTS, CheckResult
 from penstock.doctor.preflight import readers, target_checks
 from penstock.doctor.preflight.results import Answers, folders
 from penstock.fs.owners import group_name, group_number

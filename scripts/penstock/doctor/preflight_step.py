@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.doctor.preflight import (
     cluster,
     readers,
@@ -59,7 +59,7 @@ def look(
     context: Context, dataset: str, warned: Collection[str] = (), before: Path | None = None
 ) -> Preflighted:
     """Do the same as `run`, but return the error together with the results. Raises InterruptedRunError."""
-    context.emit(events.Started(dataset, STEP))
+    context.emit(run_steps.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
     with looks.at("interpreter"):
@@ -100,10 +100,10 @@ def look(
         warnings = preflighted.result["warnings"]
         new = [text for text in warnings if text not in warned]
         for text in new:
-            context.emit(events.Warned(dataset, STEP, text))
+            context.emit(run_steps.Warned(dataset, STEP, text))
         if again := len(warnings) - len(new):
             counted = human.counted(again, "warning")
             text = f"{counted} given before: `{context.program} preflight {dataset}` lists all"
-            context.emit(events.Noted(dataset, STEP, text))
-        context.emit(events.Ended(dataset, STEP, preflighted.result))
+            context.emit(run_steps.Noted(dataset, STEP, text))
+        context.emit(run_steps.Ended(dataset, STEP, preflighted.result))
     return preflighted

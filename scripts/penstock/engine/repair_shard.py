@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.core.audit_documents import FetchedFile, FetchedFiles
 from penstock.core.errors import FailedError, ObjectError, TransientError
+from penstock.core.findings import FetchedFile, FetchedFiles
 from penstock.core.model import Reuse, SourceChecksum, of_hex
 from penstock.core.row_codec import reused_line
 from penstock.engine import journal

@@ -18,8 +18,8 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core import human
-from penstock.core.differences import SAME
 from penstock.core.errors import FailedError
+from penstock.core.findings import SAME
 from penstock.core.grades import CARRIED, source_rank
 from penstock.core.model import (
     XXH3,

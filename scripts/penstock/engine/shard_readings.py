@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.differences import AWAY, READ, STALE
+from penstock.core.findings import AWAY, READ, STALE
 from penstock.core.model import AuditedRow, Surveyed
 from penstock.core.run_documents import ProbeReport
 from penstock.engine.credential_renewal import Credentials

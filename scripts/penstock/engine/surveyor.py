@@ -19,8 +19,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
-from penstock.core.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
 from penstock.core.errors import DamagedError, IntegrityError, ObjectError, PenstockError, SourceChangedError
+from penstock.core.findings import (
+    CHECKSUM,
+    OTHER,
+    READ,
+    SAME,
+    SIZE,
+    SOURCE,
+    UNLIKE,
+    UNREAD,
+)
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import XXH3, SourceChecksum, Surveyed, nearest_time, of_hex
 from penstock.engine.checksums import GiantDigest, Sums, listed

@@ -13,8 +13,8 @@ import socket
 import time
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.run_steps import CheckResult
 from penstock.fs.kinds import IN_WORDS, MountProof, flag, number, one_of, weakest
 from penstock.fs.stores import Role, Server, StoreStatus, Target
 from penstock.host.kernel_facts import PROC

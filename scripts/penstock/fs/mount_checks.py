@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.run_steps import CheckResult
 from penstock.fs import beegfs_mount as beegfs
 from penstock.fs import libc
 from penstock.fs import lustre_mount as lustre

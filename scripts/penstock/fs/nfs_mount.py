@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.run_steps import CheckResult
 from penstock.fs.kinds import IN_WORDS, MountProof, number, one_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pwd
 from functools import cache
 from typing import TYPE_CHECKING
 
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import OwnerSeen
 from penstock.core.posix_acl import decode, effective, encode
+from penstock.core.run_steps import CheckResult
 from penstock.host.kernel_facts import PROC, mount_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import shlex
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.events import ADMINISTRATOR, CheckResult
 from penstock.core.human import printable
 from penstock.core.human import size as _size
+from penstock.core.run_steps import ADMINISTRATOR, CheckResult
 from penstock.fs.quotas import beside as quotas_beside
 from penstock.fs.quotas import judge
 from penstock.fs.stores import GIB, TIB, FillRules

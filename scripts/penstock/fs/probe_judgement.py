@@ -6,16 +6,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.events import VERDICTS, CheckResult
 from penstock.core.human import printable
 from penstock.core.posix_acl import size
 from penstock.core.run_documents import ABILITIES, ERROR, NO, NOT_TRIED, VALUE, YES
+from penstock.core.run_steps import VERDICTS, CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.events import Verdict
     from penstock.core.run_documents import ProbeReport
+    from penstock.core.run_steps import Verdict
     from penstock.fs.capabilities import StorageFacts
     from penstock.fs.kinds import Kind
 

@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.core.errors import MAKE_ROOM
-from penstock.core.events import ADMINISTRATOR, CheckResult
 from penstock.core.human import size as _size
+from penstock.core.run_steps import ADMINISTRATOR, CheckResult
 from penstock.fs import libc
 from penstock.host.kernel_facts import PROC, mount_of, nearest
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.events import CheckResult
+    from penstock.core.run_steps import CheckResult
     from penstock.fs.stores import StoreStatus
 
 

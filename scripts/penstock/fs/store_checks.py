@@ -13,8 +13,8 @@ import shlex
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.run_steps import CheckResult
 from penstock.fs import placement, stores
 from penstock.fs.capabilities import facts
 from penstock.fs.data_states import DataStates

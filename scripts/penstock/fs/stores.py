@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.core.events import ADMINISTRATOR, CheckResult
 from penstock.core.human import printable
+from penstock.core.run_steps import ADMINISTRATOR, CheckResult
 from penstock.host import command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.core.events import Verdict
+    from penstock.core.run_steps import Verdict
     from penstock.fs.quotas import Quota
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core import range_lists
-from penstock.core.events import ADMINISTRATOR, CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import HeldCores
+from penstock.core.run_steps import ADMINISTRATOR, CheckResult
 from penstock.fs.data_states import DEADLINE, Said
 from penstock.fs.quotas import Quota
 from penstock.fs.stores import DataState, FillRules, StatusQueries, StoreStatus

@@ -9,8 +9,8 @@ import types
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import range_lists
-from penstock.core.events import CheckResult
 from penstock.core.human import counted, printable
+from penstock.core.run_steps import CheckResult
 from penstock.fs.kinds import IN_WORDS, MountProof, number, one_of
 from penstock.host.kernel_facts import PROC, mounts
 

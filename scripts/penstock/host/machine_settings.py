@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import range_lists
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import FileValue, Machine, Nic
+from penstock.core.run_steps import CheckResult
 from penstock.host.kernel_facts import PROC, Root
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import typed_json
 from penstock.core.dataset_documents import ADOPTION
-from penstock.core.differences import difference_from_json
+from penstock.core.findings import difference_from_json
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents
 from penstock.fs import small_files
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import PlanConfig
     from penstock.core.dataset_documents import Adoption
-    from penstock.core.differences import Difference
+    from penstock.core.findings import Difference
     from penstock.core.layout import DatasetLayout
     from penstock.core.step_results import AdoptionResult
     from penstock.fs.path_walk import WalkedPath

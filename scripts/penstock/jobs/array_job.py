@@ -6,7 +6,7 @@ A job's folder has the layout of a run, so that its elements (processes) run the
 
 A new kind of job needs:
 
-- a row of `core.step_table`, a call of `cut` with the job's rows, and a call of `describe`
+- a row of `core.run_steps`, a call of `cut` with the job's rows, and a call of `describe`
 - a row of `jobs.element_work`: an element's work on a shard
 - its folders in `core.layout` (`dataset.last_end` for accounts that do not stage) and
   `dataset.submission_log`
@@ -19,9 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core import typed_json
-from penstock.core.balance import Cut
 from penstock.core.errors import NewerFormatError
-from penstock.core.run_documents import PROBE_REPORT, RUN, PlanInfo, RunInfo
+from penstock.core.run_documents import PROBE_REPORT, RUN, Cut, PlanInfo, RunInfo
 from penstock.dataset import documents
 from penstock.dataset.run import Run
 from penstock.jobs import forecast
@@ -30,8 +29,8 @@ from penstock.target import tree_removal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.core.balance import Load
     from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import Load
     from penstock.dataset.context import Context
     from penstock.tables.run_tables import ShardsWriter
     from penstock.tables.tables import Form

@@ -13,7 +13,7 @@ from penstock.cluster.port import abilities_of
 from penstock.cluster.registry import open_cluster
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import RunLayout
-from penstock.core.step_table import IN_ELEMENTS
+from penstock.core.run_steps import IN_ELEMENTS
 from penstock.dataset import orders, run_store, staging_notice
 from penstock.dataset.submission_log import books
 from penstock.jobs.array_supervision import shares

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.port import ArraySpec, State, Status, abilities_of
 from penstock.core import human
 from penstock.core.errors import FailedError, LockedError, PreflightError, QueueFullError, TransientError
-from penstock.core.step_table import BY_NAME
+from penstock.core.run_steps import BY_NAME
 from penstock.dataset import documents
 from penstock.dataset import holder as holders
 from penstock.dataset.orders import cancelled

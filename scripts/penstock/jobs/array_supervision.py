@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.core.errors import (
     FailedError,
     InterruptedRunError,
@@ -21,8 +21,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.estimates import CLOCKS
-from penstock.core.events import Started
-from penstock.core.step_table import BY_NAME
+from penstock.core.run_steps import BY_NAME, Started
 from penstock.dataset import holder as holders
 from penstock.dataset import orders
 from penstock.fs import small_files
@@ -249,7 +248,7 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
     by = holders.from_json(submission.by)
     who = by.describe() if by else "another run"
     text = f"waiting for elements of {who}: they count as ended when nothing moves for {patience:.0f} s"
-    context.emit(events.Noted(layout.dataset, submission.step, text))
+    context.emit(run_steps.Noted(layout.dataset, submission.step, text))
     return not waits.stands_still(
         patience,
         waits.HEARTBEAT,
@@ -359,7 +358,7 @@ def one_of(watch: Watch, name: str, arrays: Sequence[str], keep: str = "") -> st
                 f"array {array} has the elements of array {keep}: the cluster carried out a submission late "
                 f"whose answer was lost ({name}); {array} is cancelled"
             )
-            watch.context.emit(events.Warned(watch.dataset, watch.step, text))
+            watch.context.emit(run_steps.Warned(watch.dataset, watch.step, text))
     return keep
 
 

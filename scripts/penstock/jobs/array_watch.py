@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cluster.port import Cause, State, Status
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.core.dataset_documents import Throttle
 from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.core.estimates import CLOCKS
@@ -194,10 +194,10 @@ class Watch:
     looked_at_reading: float = float("-inf")
 
     def note(self, text: str) -> None:
-        self.context.emit(events.Noted(self.dataset, self.step, text))
+        self.context.emit(run_steps.Noted(self.dataset, self.step, text))
 
     def warn(self, text: str) -> None:
-        self.context.emit(events.Warned(self.dataset, self.step, text))
+        self.context.emit(run_steps.Warned(self.dataset, self.step, text))
 
     @property
     def open(self) -> list[int]:
@@ -434,7 +434,7 @@ def tell(watch: Watch) -> None:
                 # `worker_ends` reports what follows.
                 state, reason = "stopped", "its time ended"
             watch.context.emit(
-                events.ElementChanged(watch.dataset, watch.step, element.index, state, status.node, reason)
+                run_steps.ElementChanged(watch.dataset, watch.step, element.index, state, status.node, reason)
             )
     moved = tell_amounts(watch)
     idle = f"no array is submitted, since the queue is full: {watch.queue.full}" if watch.queue.full else ""
@@ -455,7 +455,7 @@ def tell_amounts(watch: Watch) -> tuple[int, int, int | None]:
     watch.uses(sum(status.state is State.RUNNING for status in watch.statuses.values()), size)
     states = wait_report.states(watch.statuses)
     back = watch.proven.bytes_begun(watch.run, "verify", watch.done) if watch.step == "copy" else None
-    watch.context.emit(events.Progressed(watch.dataset, watch.step, files, size, failed, states, back))
+    watch.context.emit(run_steps.Progressed(watch.dataset, watch.step, files, size, failed, states, back))
     return files, size, back
 
 
@@ -504,7 +504,7 @@ def _in_vain(watch: Watch, error: PenstockError) -> None:
         ) from error
     if now - watch.complained >= SAID:
         watch.complained = now
-        watch.context.emit(events.Warned(watch.dataset, watch.step, text))
+        watch.context.emit(run_steps.Warned(watch.dataset, watch.step, text))
 
 
 def _answered(watch: Watch) -> None:

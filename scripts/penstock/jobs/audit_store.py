@@ -18,9 +18,15 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.core import audit_documents
-from penstock.core.audit_documents import Audit, AuditSelection, Finding, SoonFirst, finding_from_json
+from penstock.core import findings as audit_documents
 from penstock.core.errors import FailedError, NewerFormatError
+from penstock.core.findings import (
+    Audit,
+    AuditSelection,
+    Finding,
+    SoonFirst,
+    finding_from_json,
+)
 from penstock.core.grades import STORAGE_GRADES, storage_rank
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, seals
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.audit_documents import SkippedFile
+    from penstock.core.findings import SkippedFile
     from penstock.core.layout import DatasetLayout
 
 

@@ -11,9 +11,9 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import FailedError, InterruptedRunError, LockedError, PenstockError, PreflightError
-from penstock.core.step_table import BY_NAME, OF_RUN
+from penstock.core.run_steps import BY_NAME, OF_RUN
 from penstock.dataset import last_end, orders, run_claims
 from penstock.dataset.run import read_plan, read_run
 from penstock.dataset.run_claims import HeldDataset
@@ -58,7 +58,7 @@ def claim(context: Context, held: HeldDataset, run: str) -> None:
         if above.run and not layout.run(above.run).receipt("publish").exists():
             by = run_claims.made_by(above)
             text = f"run {run} takes over from run {above.run}, which did not end ({by})"
-            context.emit(events.Noted(layout.dataset, "list", text))
+            context.emit(run_steps.Noted(layout.dataset, "list", text))
     standing = run_claims.highest(layout)
     if standing is not None and standing.run != run and standing != above:
         raise run_claims.overtaken(layout, run, standing)
@@ -204,5 +204,5 @@ def lock_of(
         holder_ended=lambda job, cluster: dataset_state.scheduler(context, job, cluster),
         pause=context.stop.wait,
         beat=beat,
-        tell=lambda text: context.emit(events.Warned(layout.dataset, command, text)),
+        tell=lambda text: context.emit(run_steps.Warned(layout.dataset, command, text)),
     )

@@ -13,8 +13,8 @@ from penstock.cluster.port import State, abilities_of
 from penstock.core import human
 from penstock.core.errors import PenstockError
 from penstock.core.human import SECOND, nanoseconds
+from penstock.core.run_steps import OF_RUN, RUN_IN_ELEMENTS
 from penstock.core.step_results import RunState
-from penstock.core.step_table import OF_RUN, RUN_IN_ELEMENTS
 from penstock.dataset import gate, last_end, receipts, run_claims, run_store, staging_notice
 from penstock.dataset import holder as holders
 from penstock.dataset.receipts import Progress

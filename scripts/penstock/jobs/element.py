@@ -23,7 +23,7 @@ from penstock.core.element_documents import ElementOutcome, ShardClaim
 from penstock.core.errors import IMPOSSIBLE, STATE_ANEW, FailedError, InterruptedRunError, PenstockError
 from penstock.core.human import in_quotes, printable_lines
 from penstock.core.layout import DatasetLayout, RunLayout
-from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
+from penstock.core.run_steps import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.dataset import documents, receipts, run_claims, staging_notice
 from penstock.dataset.receipts import Reporter
 from penstock.dataset.run import Run, read_run

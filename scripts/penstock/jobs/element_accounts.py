@@ -10,10 +10,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import abilities_of
-from penstock.core import element_use, human
+from penstock.core import element_documents, human
 from penstock.core.element_documents import ELEMENT_USAGE, ElementRow, ElementUsage
 from penstock.core.errors import PenstockError
-from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.core.run_steps import RUN_IN_ELEMENTS
 from penstock.dataset import documents
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import shard_claims
@@ -134,7 +134,7 @@ def _row(
     last = missing is not None
     submitted = (account.submitted if account else 0.0) or (line.at if line else 0.0)
     start = dict(line.starts).get(usage.number, 0.0) if line and last else 0.0
-    wait = element_use.queue_wait(
+    wait = element_documents.queue_wait(
         booked=account.waited if account else None,
         submitted=line.at if line and last else 0.0,
         start_time=start,
@@ -145,7 +145,7 @@ def _row(
     granted = usage.cpus * usage.seconds
     nodes = line is not None and abilities_of(line.kind).has_nodes
     asked = line.whole_nodes if line else None
-    whole = element_use.whole_node(asked, usage.cpus, usage.node_cpus, nodes=nodes)
+    whole = element_documents.whole_node(asked, usage.cpus, usage.node_cpus, nodes=nodes)
     return ElementRow(
         step=step,
         element=usage.number,
@@ -159,7 +159,7 @@ def _row(
         queue_wait_by=wait.by or None,
         starts_missing=missing,
         seconds=_rounded(seconds),
-        hours_by=element_use.SLURMDBD if seconds > usage.seconds else element_use.ELEMENT,
+        hours_by=element_documents.SLURMDBD if seconds > usage.seconds else element_documents.ELEMENT,
         whole_node=whole,
         node_hours=_rounded(seconds / 3600, 6) if whole else None,
         core_hours=_rounded(seconds * usage.cpus / 3600, 6) if usage.cpus else None,

@@ -166,7 +166,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     """Fetch a shard of a published release's damaged files. A failed fetch is no failure of the element."""
-    from penstock.core import audit_documents
+    from penstock.core import findings
     from penstock.engine.repair_shard import repair_shard
 
     run = attempt.run
@@ -177,7 +177,7 @@ def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         task, release, attempt.reporter, attempt.go_on, *attempt.paces, named=named
     )
     fetched = run.folder.fetched(attempt.shard.index)
-    documents.write(audit_documents.FETCHED_FILES, fetched, result)
+    documents.write(findings.FETCHED_FILES, fetched, result)
     left = sum(bool(file.why) for file in result.files)
     return outcome, ElementReceipt(findings=left, seen=receipts.file_digest(fetched))
 
@@ -229,7 +229,7 @@ def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     return survey_shard(task, attempt.reporter, attempt.check, attempt.paces.bandwidth), ElementReceipt()
 
 
-# The functions by the names of `core.step_table.IN_ELEMENTS`.
+# The functions by the names of `core.run_steps.IN_ELEMENTS`.
 WORK: Mapping[str, Callable[[Attempt], tuple[Outcome, ElementReceipt]]] = {
     "copy": _copy,
     "verify": _verify,

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import element_documents, human
-from penstock.core.balance import Decision, Load, decide
 from penstock.core.catalogue_rows import OtherSteps
 from penstock.core.errors import MAKE_ROOM, NewerFormatError, NoSpaceError, PenstockError
 from penstock.core.estimates import (
@@ -26,8 +25,8 @@ from penstock.core.estimates import (
     seconds,
     sentence,
 )
-from penstock.core.run_documents import REHEARSAL
-from penstock.core.step_table import BY_NAME
+from penstock.core.run_documents import REHEARSAL, Decision, Load, decide
+from penstock.core.run_steps import BY_NAME
 from penstock.dataset import documents, history, receipts
 from penstock.dataset.context import operations
 from penstock.fs.capabilities import facts
@@ -77,7 +76,7 @@ class Totals:
     files: int = 0  # all files: to be copied, unchanged and taken over
     bytes: int = 0
     rows: int = 0  # rows of shards; a giant has several
-    cost: int = 0  # cost of all rows, by which shards are balanced (`core.balance`)
+    cost: int = 0  # cost of all rows, by which shards are balanced (`core.run_documents`)
     giants: int = 0
     unchanged: int = 0  # files that a release has already: they are linked, or copied on the target
     unchanged_bytes: int = 0
@@ -216,8 +215,8 @@ def element_time(
 
 
 def cost_rate(layout: DatasetLayout, load: Load, limit: float | None = None) -> float | None:
-    """Return the cost (`core.balance`) that a worker does a second in these rows, by `element_time`'s rates.
-    None if no run was measured, and no `limit` is below the assumed rate."""
+    """Return the cost (`core.run_documents`) that a worker does a second in these rows, by `element_time`'s
+    rates. None if no run was measured, and no `limit` is below the assumed rate."""
     basis = rates(_history(layout, rehearsed=False))
     alone, least = seconds(load.rows, load.bytes, 1, basis), load.bytes / limit if limit else 0.0
     return load.cost / max(alone, least) if load.rows and (basis.measured or least > alone) else None

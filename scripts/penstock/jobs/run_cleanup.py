@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import abilities_of
-from penstock.core import dataset_documents, events, human
+from penstock.core import dataset_documents, human, run_steps
 from penstock.core.dataset_documents import TakenMark
 from penstock.core.errors import (
     STATE_ANEW,
@@ -157,7 +157,7 @@ def find(context: Context, run: Run) -> list[AbandonedStaging]:
                 )
                 if alive := _alive(context, theirs):
                     text = f"the staging of run {key} is not taken over: {alive}"
-                    context.emit(events.Noted(run.dataset, "plan", text=text))
+                    context.emit(run_steps.Noted(run.dataset, "plan", text=text))
                     continue
                 stagings.append(AbandonedStaging(key, name, data, inode, theirs, sources, certain))
     return stagings[::-1]
@@ -225,7 +225,7 @@ def clear_own(context: Context, run: Run) -> None:
         give_back(context, run, "no plan says what of it is good")
     if run.staging.exists():
         text = f"staging {run.staging.name} is removed and made anew: no plan says what of it is good"
-        context.emit(events.Noted(run.dataset, "plan", text=text))
+        context.emit(run_steps.Noted(run.dataset, "plan", text=text))
         # Check the lock after the note: a terminal that takes no more output blocks the note.
         context.assert_held()
         remove_noting(context, run.layout, run.staging)
@@ -263,7 +263,7 @@ def give_back(context: Context, run: Run, why: str) -> None:
             hint=f"move {mark.tree} away: then the same command goes on",
         )
     text = f"the adopted tree goes back to {mark.tree}: {why}"
-    context.emit(events.Warned(run.dataset, "plan", text=text))
+    context.emit(run_steps.Warned(run.dataset, "plan", text=text))
     context.assert_held()
     from penstock.target.adopted_files import move_tree
 
@@ -308,21 +308,21 @@ def clean(
         staging = run.layout.releases / name
         if name not in runs:
             text = f"staging {staging} belongs to no known run: remove it by hand"
-            context.emit(events.Warned(run.dataset, step, text=text))
+            context.emit(run_steps.Warned(run.dataset, step, text=text))
             continue
         key, theirs = runs[name]
         if _holds_tree(theirs, staging / DATA):
             held = "it holds what is left of a tree that was adopted; move that away, or remove it by hand"
             text = f"{staging} stays: {held}"
-            context.emit(events.Warned(run.dataset, step, text=text))
+            context.emit(run_steps.Warned(run.dataset, step, text=text))
             continue
         if before is not None and run_claims.last(run.layout, theirs.id) >= before:
             text = f"the staging of run {key} stays: it may be newer than release {run.release}"
-            context.emit(events.Noted(run.dataset, step, text=text))
+            context.emit(run_steps.Noted(run.dataset, step, text=text))
             continue
         if alive := _alive(context, theirs, patient=False):
             text = f"the staging of run {key} stays: {alive}"
-            context.emit(events.Warned(run.dataset, step, text=text))
+            context.emit(run_steps.Warned(run.dataset, step, text=text))
             continue
         try:
             if remove is not None:
@@ -334,10 +334,10 @@ def clean(
                 tree_removal.remove_tree(theirs.folder.folder, context.spend)
         except PenstockError as error:
             # The release is published, so publish does not fail if an old staging stays.
-            context.emit(events.Warned(run.dataset, step, text=f"the staging of run {key} stays: {error}"))
+            context.emit(run_steps.Warned(run.dataset, step, text=f"the staging of run {key} stays: {error}"))
             continue
         text = f"the staging of run {key}, which did not end, was removed"
-        context.emit(events.Noted(run.dataset, step, text=text))
+        context.emit(run_steps.Noted(run.dataset, step, text=text))
 
 
 def described(run: Run) -> list[StagingStatus]:
@@ -481,7 +481,7 @@ def tidy(context: Context, run: Run) -> None:
         prune(context, run.layout)
     except LockedError as error:
         text = f"state that the manifest covers stays: {error}"
-        context.emit(events.Warned(run.dataset, "publish", text=text))
+        context.emit(run_steps.Warned(run.dataset, "publish", text=text))
 
 
 def prune(context: Context, layout: DatasetLayout) -> None:
@@ -504,7 +504,7 @@ def prune(context: Context, layout: DatasetLayout) -> None:
         except (PenstockError, OSError) as error:
             context.assert_held()
             text = f"state of run {key} that its manifest covers stays: {error}"
-            context.emit(events.Warned(layout.dataset, "publish", text=text))
+            context.emit(run_steps.Warned(layout.dataset, "publish", text=text))
 
 
 def covered(folder: RunLayout) -> list[Path]:

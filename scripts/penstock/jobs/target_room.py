@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.core.errors import LockedError, NoSpaceError
 from penstock.core.human import brief
 from penstock.dataset import staging_notice
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import TargetConfig
     from penstock.core.dataset_documents import StillToWrite
-    from penstock.core.events import CheckResult
     from penstock.core.layout import DatasetLayout
+    from penstock.core.run_steps import CheckResult
     from penstock.dataset.context import Context
     from penstock.dataset.staging_notice import StagingNotice
     from penstock.jobs.forecast import Totals
@@ -178,7 +178,7 @@ def take(
     ):
         if notices:
             text = f"{what}: {'; '.join(_named(notices))}"
-            context.emit(events.Noted(layout.dataset, step, text=text))
+            context.emit(run_steps.Noted(layout.dataset, step, text=text))
 
     def count(theirs: Sequence[StillToWrite]) -> tuple[str, list[CheckResult]]:
         return forecast.require_room(layout, totals, keep, theirs), stores.check(totals, theirs)

@@ -35,7 +35,7 @@ from penstock.core.element_documents import ElementOutcome
 from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.core.estimates import asked_for
 from penstock.core.human import in_quotes
-from penstock.core.step_table import BY_NAME
+from penstock.core.run_steps import BY_NAME
 from penstock.dataset import documents
 from penstock.engine import journal
 from penstock.host import waits

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from penstock.config.serialization import to_json
 from penstock.core import run_documents
-from penstock.core.audit_documents import WHOLE, AuditSelection
-from penstock.core.balance import Load
 from penstock.core.errors import FailedError, FindingsError, PreflightError
+from penstock.core.findings import WHOLE, AuditSelection
 from penstock.core.grades import is_soon
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL, SIGNATURE
 from penstock.core.model import XXH3, Digest, Expected, Record, of_hex, part_of
+from penstock.core.run_documents import Load
 from penstock.core.seal import Tree, leaves
 from penstock.dataset import documents, history, receipts, seals
 from penstock.fs import small_files
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
-    from penstock.core.audit_documents import Audit
+    from penstock.core.findings import Audit
     from penstock.core.layout import DatasetLayout
     from penstock.core.run_documents import PlanInfo
     from penstock.core.seal import Seal, SealedManifest

@@ -26,9 +26,16 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Self
 
-from penstock.core import events, human, typed_json
-from penstock.core.audit_documents import OF_A_FILE, WHOLE, AuditSelection, Finding, LastAudit, SkippedFile
+from penstock.core import human, run_steps, typed_json
 from penstock.core.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
+from penstock.core.findings import (
+    OF_A_FILE,
+    WHOLE,
+    AuditSelection,
+    Finding,
+    LastAudit,
+    SkippedFile,
+)
 from penstock.core.grades import answered_by, audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.dataset import history, last_end, receipts, reserve, verdicts
@@ -51,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from penstock.core.audit_documents import Audit
+    from penstock.core.findings import Audit
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.core.seal import Seal
@@ -152,10 +159,10 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
             )
         else:
             audit = audit._replace(limit=request.limit)
-            context.emit(events.Noted(dataset, STEP, f"going on with audit {audit.id}"))
+            context.emit(run_steps.Noted(dataset, STEP, f"going on with audit {audit.id}"))
         result = _audit(context, layout, audit, seal, digest, began, times=request.times)
         audit_store.tidy(layout)
-    context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "findings"}))
+    context.emit(run_steps.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "findings"}))
     return result
 
 
@@ -200,7 +207,7 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
     this account which pages are cached, so the audit claims `reread` at most."""
     own = last_end.state_beside(layout, "this audit")
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
-    context.emit(events.Noted(layout.dataset, STEP, text))
+    context.emit(run_steps.Noted(layout.dataset, STEP, text))
     return own
 
 

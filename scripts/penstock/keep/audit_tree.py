@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import sealed_rules
-from penstock.core.audit_documents import EMPTY_FOLDER, Finding
 from penstock.core.errors import FailedError
+from penstock.core.findings import EMPTY_FOLDER, Finding
 from penstock.core.layout import BESIDE_DATA, DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.core.posix_acl import in_words
 from penstock.fs.owners import (

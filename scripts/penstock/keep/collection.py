@@ -12,7 +12,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.dataset_documents import Unpinning
 from penstock.core.errors import (
     FailedError,
@@ -286,7 +286,7 @@ def _removed(
                     break
         if marked and (seconds := settling(context)):
             text = f"{len(marked)} releases are marked; their readers have {seconds:.0f} s to be seen"
-            context.emit(events.Noted(layout.dataset, "gc", text))
+            context.emit(run_steps.Noted(layout.dataset, "gc", text))
             context.stop.wait(seconds)
         final = []
         for decision in decisions:

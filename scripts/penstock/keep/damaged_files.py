@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.access_rules import AccessRules
-    from penstock.core.audit_documents import Audit
+    from penstock.core.findings import Audit
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.core.seal import Seal, SealedPermissions

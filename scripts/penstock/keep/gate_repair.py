@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.core import events
-from penstock.core.audit_documents import AuditSelection
+from penstock.core import run_steps
 from penstock.core.errors import FindingsError, LockedError
+from penstock.core.findings import AuditSelection
 from penstock.core.layout import DATA
 from penstock.dataset import gate, pins, verdicts
 from penstock.fs.owners import user_name
@@ -163,7 +163,7 @@ def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], objec
                 raise
             if not noted:
                 text = f"waiting: {str(error).partition(chr(10))[0]}"
-                context.emit(events.Noted(layout.dataset, STEP, text))
+                context.emit(run_steps.Noted(layout.dataset, STEP, text))
             noted = True
             context.stop.wait(AGAIN)
 

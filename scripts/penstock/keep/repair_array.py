@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from penstock.config.serialization import freeze
 from penstock.config.settings import VerifyConfig
-from penstock.core import audit_documents, events, run_documents
-from penstock.core.balance import FILE_COST, Load
+from penstock.core import findings, run_documents, run_steps
 from penstock.core.errors import NoSpaceError, PenstockError
-from penstock.core.events import sentence
 from penstock.core.layout import DATA
 from penstock.core.model import Digest, Entry, Reuse, SourceChecksum, of_hex, part_of
+from penstock.core.run_documents import FILE_COST, Load
+from penstock.core.run_steps import sentence
 from penstock.dataset import documents, receipts, staging_notice
 from penstock.engine import journal
 from penstock.fs import clock, small_files
@@ -43,7 +43,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.audit_documents import Audit, FetchedFile, FetchedFiles, Finding
+    from penstock.core.findings import (
+        Audit,
+        FetchedFile,
+        FetchedFiles,
+        Finding,
+    )
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.core.run_documents import PlanInfo
@@ -83,7 +88,7 @@ def take(
         ) from None
     for result in results:
         if result.verdict == "warning":
-            context.emit(events.Warned(layout.dataset, STEP, text=sentence(result)))
+            context.emit(run_steps.Warned(layout.dataset, STEP, text=sentence(result)))
 
 
 def _totals(files: Iterable[Sequence[Entry]], stores: TargetStores) -> Totals:
@@ -291,7 +296,7 @@ def planned(
         take(context, layout, release, files, None)
         plan = begin(context, layout, release, name, files)
     else:
-        context.emit(events.Noted(layout.dataset, STEP, f"going on with repair {name}"))
+        context.emit(run_steps.Noted(layout.dataset, STEP, f"going on with repair {name}"))
         take(context, layout, release, files, plan)
     return describe(context, layout, seal, plan)
 
@@ -362,7 +367,7 @@ def fetch(
 
 
 def _fetched(run: Run, index: int) -> FetchedFiles:
-    return documents.load(audit_documents.FETCHED_FILES, run.folder.fetched(index))
+    return documents.load(findings.FETCHED_FILES, run.folder.fetched(index))
 
 
 def _staged(run: Run, file: FetchedFile) -> Path:

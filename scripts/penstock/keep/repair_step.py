@@ -15,10 +15,16 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human
-from penstock.core.audit_documents import EMPTY_FOLDER, REPAIRABLE, Finding, also_in, also_repaired
+from penstock.core import human, run_steps
 from penstock.core.dataset_documents import Repair, RepairCounts
 from penstock.core.errors import FailedError, FindingsError, NoSpaceError, PenstockError
+from penstock.core.findings import (
+    EMPTY_FOLDER,
+    REPAIRABLE,
+    Finding,
+    also_in,
+    also_repaired,
+)
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.dataset import history, receipts, reserve, verdicts
 from penstock.dataset.release_choice import released, standing
@@ -38,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.audit_documents import Audit
     from penstock.core.element_documents import ElementReceipt
+    from penstock.core.findings import Audit
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.core.step_results import RepairResult
@@ -290,18 +296,18 @@ def _close(
     if ends:
         result["fsync_ends"] = ends
     for name, paths in result["also_repaired"].items():
-        context.emit(events.Noted(layout.dataset, STEP, also_repaired(name, len(paths))))
+        context.emit(run_steps.Noted(layout.dataset, STEP, also_repaired(name, len(paths))))
     for name, failed_there in sorted(hard_linked.failed.items()):
         hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
         why = "; ".join(sorted(set(failed_there.values())))
         text = f"{also_in(name, len(failed_there))} ({why}): {hint}"
-        context.emit(events.Warned(layout.dataset, STEP, text))
+        context.emit(run_steps.Warned(layout.dataset, STEP, text))
     _note(layout, audit, done, fetched, ends)
     hard_linked.note(audit, ends)
     standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
     before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
     verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))
-    context.emit(events.Ended(layout.dataset, STEP, result))
+    context.emit(run_steps.Ended(layout.dataset, STEP, result))
     return result
 
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.core.dataset_documents import Removal
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import DATA
@@ -133,7 +133,7 @@ def _done(
         if planned.folders:
             frees = "; ".join(line.strip() for line in planned.freed.in_words("will free"))
             text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {frees}"
-            context.emit(events.Noted(layout.dataset, step, text))
+            context.emit(run_steps.Noted(layout.dataset, step, text))
         done = collection.carry_out(context, layout, planned, criteria, step, unpinned=unpinned)
         decisions, cleared, waits = done
         # Another command may have taken a staging over meanwhile.

@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config import source_kinds
 from penstock.config.access_rules import of_file_alone, written
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import ConfigError, ObjectError, PreflightError
 from penstock.core.human import counted, in_quotes, of_kinds
-from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
-from penstock.core.layout import STATED
+from penstock.core.layout import (
+    STATED,
+    Conflicts,
+    Offenders,
+    all_good,
+    check_key,
+)
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import rules_of
@@ -220,7 +225,7 @@ def gather(
             text = (
                 f"{error.place.source.url} lists its keys in no order: it is listed anew, and sorted on disk"
             )
-            context.emit(events.Noted(dataset.name, "list", text))
+            context.emit(run_steps.Noted(dataset.name, "list", text))
 
 
 def _gather(
@@ -320,7 +325,7 @@ class _Gathering:
         lister: Lister = by_files or place.source
         try:
             if by_files is not None:
-                self._context.emit(events.Noted(self._dataset.name, "list", by_files.note()))
+                self._context.emit(run_steps.Noted(self._dataset.name, "list", by_files.note()))
             with self._context.waiting(self._dataset.name, "list", place.source.url) as waiting:
                 for batch in waiting.each(self._listed(place, lister, scratch)):
                     self._context.stop.check()
@@ -337,7 +342,9 @@ class _Gathering:
             if count:
                 self.ignored[what] += count
         if (untimed := place.source.untimed) and by_files is None:
-            self._context.emit(events.Warned(self._dataset.name, "list", _untimed(place.source.url, untimed)))
+            self._context.emit(
+                run_steps.Warned(self._dataset.name, "list", _untimed(place.source.url, untimed))
+            )
         self.hard_links.update(place.source.hard_links)
         self._empty(place, place.source.empty_folders)
 
@@ -412,7 +419,7 @@ class _Gathering:
                 f"the source states no time of {in_quotes(self._first_timeless)}: {files} the time "
                 "1970-01-01, unless `permissions.mtime: now` is set"
             )
-            self._context.emit(events.Warned(self._dataset.name, "list", text))
+            self._context.emit(run_steps.Warned(self._dataset.name, "list", text))
 
     def _empty(self, place: Placed, folders: Sequence[str]) -> None:
         for key in folders:
@@ -447,7 +454,7 @@ class _Gathering:
         if now - self._shown >= SHOWN_EVERY:
             self._shown = now
             self._context.emit(
-                events.Progressed(self._dataset.name, "list", files=self._kept, bytes=self._bytes)
+                run_steps.Progressed(self._dataset.name, "list", files=self._kept, bytes=self._bytes)
             )
 
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
@@ -495,7 +502,7 @@ class _Gathering:
         text = f"checksum files state {lines:,} checksums, {matched:,} of them of {files:,} files listed"
         if count := self.ignored[UNLISTED]:
             text += f"; {count:,} of them of names that are not listed"
-        kind = events.Warned if count else events.Noted
+        kind = run_steps.Warned if count else run_steps.Noted
         self._context.emit(kind(self._dataset.name, "list", text))
         return digest, files, size
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import ObjectError, SourceChangedError, TransientError
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES, SIZE_ONLY, storage_rank
 from penstock.core.human import in_quotes
@@ -88,7 +88,7 @@ class GiantChecksums:
             text = f"{in_quotes(entry.path)}: its source's checksum cannot be queried: {error}"
         except (SourceChangedError, ObjectError) as error:
             text = f"{in_quotes(entry.path)}: nothing can prove its parts together any more: {error}"
-        self._context.emit(events.Warned(self._dataset, "publish", text))
+        self._context.emit(run_steps.Warned(self._dataset, "publish", text))
         return None
 
 

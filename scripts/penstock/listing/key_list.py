@@ -14,7 +14,7 @@ from penstock.config.access_rules import Patterns
 from penstock.config.source_kinds import of_url
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.human import counted
-from penstock.core.key_paths import Offenders, check_key
+from penstock.core.layout import Offenders, check_key
 from penstock.core.model import Listed
 from penstock.host import waits
 from penstock.listing import outside_files

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.core.errors import FailedError, PenstockError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
@@ -69,7 +69,7 @@ class Resumption:
             text = (
                 f"the listing goes on: {human.counted(rows, 'object')} were listed before it was broken off"
             )
-            self._context.emit(events.Noted(self._dataset, "list", text))
+            self._context.emit(run_steps.Noted(self._dataset, "list", text))
         position = b""
         for segment, number in held:
             if position < segment.begin:

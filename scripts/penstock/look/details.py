@@ -9,8 +9,8 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core import audit_documents as verdict_document
 from penstock.core import dataset_documents, human, typed_json
+from penstock.core import findings as verdict_document
 from penstock.core import seal as seal_document
 from penstock.core.dataset_documents import (
     CtimeInterval,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import kind
 from penstock.core import human
-from penstock.core.balance import FILE_COST, Load
 from penstock.core.catalogue_rows import Explanation, SizeClass
 from penstock.core.errors import ConfigError, PenstockError
 from penstock.core.estimates import (
@@ -22,7 +21,8 @@ from penstock.core.estimates import (
     Work,
     forecast,
 )
-from penstock.core.events import sentence
+from penstock.core.run_documents import FILE_COST, Load
+from penstock.core.run_steps import sentence
 from penstock.fs.capabilities import facts
 from penstock.fs.owners import group_number
 from penstock.jobs import forecast as known_ceilings

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.config.source_kinds import of_url
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import LOOK_AT_FILE, FindingsError, PreflightError
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.core.model import PLAIN, STRONG_CHECKSUM
@@ -259,9 +259,9 @@ def listing(context: Context, dataset: str) -> Iterator[Listing]:
     try:
         with scratch.folder() as folder:
             path = folder / "listing.parquet"
-            context.emit(events.Started(dataset, "list"))
+            context.emit(run_steps.Started(dataset, "list"))
             gathered = gather(context, config, ordered(config, sources), path)
-            context.emit(events.Ended(dataset, "list", {"files": gathered.files, "bytes": gathered.bytes}))
+            context.emit(run_steps.Ended(dataset, "list", {"files": gathered.files, "bytes": gathered.bytes}))
             yield Listing([source.url for source in sources], gathered, path)
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", tempfile.gettempdir()) from error

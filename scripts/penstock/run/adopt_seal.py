@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.core.dataset_documents import AdoptedTree
-from penstock.core.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.errors import FailedError, FindingsError, PreflightError
+from penstock.core.findings import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.human import in_quotes
 from penstock.core.layout import STATE, DatasetLayout
 from penstock.dataset import documents, run_store, seals
@@ -305,7 +305,7 @@ def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingRe
         if begun is not None:
             _undo_rename(context, dataset, run, begun)
         text = "the source changed since: what is the same is taken over from the run that adopted the tree"
-        context.emit(events.Warned(dataset, STEP, text))
+        context.emit(run_steps.Warned(dataset, STEP, text))
     plan_step.run(context, dataset)
     copy_step.run(context, dataset)
     permissions_step.run(context, dataset)

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import serialization
-from penstock.core import events, run_documents, typed_json
+from penstock.core import run_documents, run_steps, typed_json
 from penstock.core.dataset_documents import Adoption
-from penstock.core.differences import (
+from penstock.core.errors import FindingsError, PreflightError
+from penstock.core.findings import (
     CHECKSUM,
     KINDS,
     SIZE,
     TOLD,
 )
-from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
 from penstock.dataset import documents, last_end, receipts
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.config.settings import DatasetConfig
-    from penstock.core.differences import Difference
+    from penstock.core.findings import Difference
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Surveyed
     from penstock.core.step_results import AdoptionResult, AmountJson
@@ -95,7 +95,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
         _apart(tree, source)
         reach(source_config, source, context.waiting(dataset, STEP, source.url))
         _not_the_same(tree, source)
-    context.emit(events.Started(dataset, STEP))
+    context.emit(run_steps.Started(dataset, STEP))
     small_files.make_dirs(layout.adoptions)
     with lock_of(context, layout, "", STEP, LOCK):
         began = time.time()
@@ -103,7 +103,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
         comparison = _Comparison(context, config, layout, folder, adoption, sources)
         result = comparison.run(began)
         adoption_store.tidy(layout, adoption.id)
-    context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "differences"}))
+    context.emit(run_steps.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "differences"}))
     return result
 
 
@@ -115,7 +115,7 @@ def _layout(context: Context, dataset: str) -> DatasetLayout:
         if layout.state.is_dir():
             return layout
     own = last_end.state_beside(layout, "this comparison")
-    context.emit(events.Noted(dataset, STEP, f"what is seen is kept in {own.adoptions}"))
+    context.emit(run_steps.Noted(dataset, STEP, f"what is seen is kept in {own.adoptions}"))
     return own
 
 
@@ -185,10 +185,10 @@ def _meet(
     spool = layout.adoptions / f"{adoption_store.NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)
-        context.emit(events.Started(layout.dataset, "list"))
+        context.emit(run_steps.Started(layout.dataset, "list"))
         gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
         listed_now = {"files": gathered.files, "bytes": gathered.bytes}
-        context.emit(events.Ended(layout.dataset, "list", listed_now))
+        context.emit(run_steps.Ended(layout.dataset, "list", listed_now))
         if gathered.empty_folders:
             json_files.write_empty_folders(spool / EMPTY_FOLDERS, gathered.empty_folders)
         named = adoption_store.identity(tree, status, gathered.digest, context.config.plan)
@@ -213,7 +213,7 @@ def _meet(
             created = adoption_store.described(folder).created
             adoption = adoption._replace(created=created)
             context.emit(
-                events.Noted(layout.dataset, STEP, f"going on with comparison {named}, begun {created}")
+                run_steps.Noted(layout.dataset, STEP, f"going on with comparison {named}, begun {created}")
             )
         else:
             if folder.folder.exists():
@@ -293,7 +293,7 @@ class _Comparison:
                 break
             rows = sum(map(len, walk.stale.values()))
             text = f"{rows:,} files were touched since they were read, and are read again"
-            self._context.emit(events.Warned(self._adoption.dataset, STEP, text))
+            self._context.emit(run_steps.Warned(self._adoption.dataset, STEP, text))
             self._reread(walk.stale)
         return self._close(walk, counted, began)
 

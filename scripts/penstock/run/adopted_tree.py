@@ -11,9 +11,17 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import events, human
-from penstock.core.differences import NOT_LISTED, READ, SAME, STALE, TO_FETCH, merge, taken
+from penstock.core import human, run_steps
 from penstock.core.errors import FailedError
+from penstock.core.findings import (
+    NOT_LISTED,
+    READ,
+    SAME,
+    STALE,
+    TO_FETCH,
+    merge,
+    taken,
+)
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.human import in_quotes
 from penstock.core.layout import RunLayout
@@ -313,7 +321,7 @@ class _Settling:
             text = (
                 f"copied on the target, and moved aside unchanged: {count}, such as {in_quotes(first)}: {why}"
             )
-            self.context.emit(events.Noted(self.run.dataset, "copy", text))
+            self.context.emit(run_steps.Noted(self.run.dataset, "copy", text))
 
     def _own(self, row: _Row, settled: Settled) -> Settled:
         """Replace a file that another account owns, or that has further links, by a copy, which verify reads
@@ -337,7 +345,7 @@ class _Settling:
 
     def _instead(self, path: str, why: str) -> None:
         text = f"{in_quotes(path)} is fetched anew: {why}"
-        self.context.emit(events.Warned(self.run.dataset, "copy", text))
+        self.context.emit(run_steps.Warned(self.run.dataset, "copy", text))
         self.adopted.set_aside(path)
 
     def _shard(self, shard: ShardInfo, files: _Files) -> None:

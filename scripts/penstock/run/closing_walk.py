@@ -11,9 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import run_documents
-from penstock.core.balance import FILE_COST, Load, parts
-from penstock.core.differences import AWAY, CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNREAD, Difference
 from penstock.core.errors import IntegrityError
+from penstock.core.findings import (
+    AWAY,
+    CHECKSUM,
+    OTHER,
+    READ,
+    SAME,
+    SIZE,
+    SOURCE,
+    UNREAD,
+    Difference,
+)
+from penstock.core.run_documents import FILE_COST, Load, parts
 from penstock.dataset import documents
 from penstock.engine.checksums import COMBINABLE, listed
 from penstock.fs.path_walk import Cursor
@@ -110,7 +120,7 @@ SECOND = 10**9
 
 
 class Proven(NamedTuple):
-    how: str  # one of `differences.PROOFS`
+    how: str  # one of `findings.PROOFS`
     grade: str  # one of `core.grades.SOURCE_GRADES`
 
 

@@ -11,7 +11,7 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.core.errors import FailedError, SourceChangedError
 from penstock.dataset import documents, receipts, staging_notice
 from penstock.fs.quotas import owner_of_new
@@ -85,7 +85,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     elements = receipts.of_elements(run, STEP)
     fresh = [r for i, r in zip(run.indices, elements, strict=True) if i not in done_before]
     for text in (text for r in fresh for text in r.warnings):
-        context.emit(events.Warned(run.dataset, STEP, text=text))
+        context.emit(run_steps.Warned(run.dataset, STEP, text=text))
     changed, gone = amended_listing.totals(elements)
     if changed or gone:
         amended_listing.check_limits(run, elements)
@@ -94,7 +94,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         text = (
             f"the source changed while it was copied: {human.counted(changed, 'file')} in their new version"
         )
-        context.emit(events.Noted(run.dataset, STEP, text=f"{text}, {gone:,} gone"))
+        context.emit(run_steps.Noted(run.dataset, STEP, text=f"{text}, {gone:,} gone"))
     receipt: CopyReceipt = {
         **receipts.head(run, STEP, started),
         "files": plan.files - gone,
@@ -112,7 +112,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         "slurm_api": context.cluster.way,
     }
     receipts.keep(run, receipt, elements, before, shard_claims.standing(run.folder, STEP))
-    context.emit(events.Ended(run.dataset, STEP, receipt))
+    context.emit(run_steps.Ended(run.dataset, STEP, receipt))
     return receipt
 
 
@@ -183,4 +183,4 @@ def _follows(run: Run) -> bool:
 
 def _tell_joined(context: Context, run: Run, giants: Sequence[str]) -> None:
     text = f"{human.counted(len(giants), 'giant')} changed while their parts were copied: copied whole"
-    context.emit(events.Noted(run.dataset, STEP, text=text))
+    context.emit(run_steps.Noted(run.dataset, STEP, text=text))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config import serialization
 from penstock.config.serialization import deciding
-from penstock.core import events, human, run_documents
+from penstock.core import human, run_documents, run_steps
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.human import in_quotes
 from penstock.core.layout import EMPTY_FOLDERS
@@ -78,7 +78,7 @@ def run(context: Context, dataset: str) -> ListResult:
     for source_config, source in zip(config.sources, sources, strict=True):
         reach(source_config, source, context.waiting(dataset, STEP, source.url))
     made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
-    context.emit(events.Started(dataset, STEP))
+    context.emit(run_steps.Started(dataset, STEP))
     try:
         dataset_folders.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
@@ -89,7 +89,7 @@ def run(context: Context, dataset: str) -> ListResult:
     except BaseException:
         _undo(layout, made)
         raise
-    context.emit(events.Ended(dataset, STEP, receipt))
+    context.emit(run_steps.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -118,7 +118,7 @@ def _list(
             hold.assert_held()
             run_store.replace(layout, old)
             text = f"release {stands} stays as it is; the same content is staged as a new one"
-            context.emit(events.Noted(layout.dataset, STEP, text))
+            context.emit(run_steps.Noted(layout.dataset, STEP, text))
         origins = [source.origin for source in sources]
         run = _meet(context, config, layout, run_id, urls, origins, gathered, spool)
     except OSError as error:
@@ -140,7 +140,7 @@ def _list(
     if not published:
         controller_memory.refuse_outgrown(context, run)
     if not published and (why := drop_stale(context, run)):
-        context.emit(events.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
+        context.emit(run_steps.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
     if published:
         # Remove the stagings that publish did not remove, except the stagings of later runs, which may
         # continue.
@@ -148,7 +148,7 @@ def _list(
         run_cleanup.prune(context, layout)
         dataset_state.note_success(context, layout)
     if published and (kept := run_store.kept(run)):
-        context.emit(events.Noted(info.dataset, STEP, text=kept))
+        context.emit(run_steps.Noted(info.dataset, STEP, text=kept))
     # A release that followed its source (`changed: follow`) has other files than its run listed.
     held = seals.of_run(run) if published else None
     return {
@@ -228,15 +228,15 @@ def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
     for what, objects in ignored.items():
         if what.startswith("archived"):
             context.emit(
-                events.Warned(dataset, STEP, f"left out: {human.counted(objects, 'object')}, {what}")
+                run_steps.Warned(dataset, STEP, f"left out: {human.counted(objects, 'object')}, {what}")
             )
     hrefs = {what: count for what, count in ignored.items() if what.startswith((PAGE_HREFS, BY_LINKS))}
     for left_out in human.of_kinds(hrefs):
-        context.emit(events.Warned(dataset, STEP, f"left out: {left_out}"))
+        context.emit(run_steps.Warned(dataset, STEP, f"left out: {left_out}"))
     if count := ignored.get("empty folders"):
         folders = human.counted(count, "empty folder")
         text = f"{folders} of the source left out: a release is its files"
-        context.emit(events.Noted(dataset, STEP, text))
+        context.emit(run_steps.Noted(dataset, STEP, text))
 
 
 def identity(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import FailedError
 from penstock.dataset import documents, receipts
 from penstock.jobs.array_runner import still_alive
@@ -43,7 +43,7 @@ def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
     if done is not None and not each:
         return done
     started = time.time()
-    context.emit(events.Started(run.dataset, STEP, files=run.plan.files))
+    context.emit(run_steps.Started(run.dataset, STEP, files=run.plan.files))
     alive = still_alive(context, run.dataset, run.folder, "copy")
     if alive:
         raise FailedError(
@@ -62,7 +62,7 @@ def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
         "copies": receipts.copies(run),
     }
     receipts.write_step(run.folder, receipt)
-    context.emit(events.Ended(run.dataset, STEP, receipt))
+    context.emit(run_steps.Ended(run.dataset, STEP, receipt))
     return receipt
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.config.source_kinds import FOLDER, folder, of_url
 from penstock.core import human
-from penstock.core.balance import FILE_COST, REUSED_DIVISOR, costs
 from penstock.core.errors import LOOK_AT_FILE, NAMED_FILES, PenstockError, PreflightError
+from penstock.core.run_documents import FILE_COST, REUSED_DIVISOR, costs
 from penstock.fs.errno_map import printable
 from penstock.fs.store_checks import data_states
 from penstock.jobs.forecast import NOTHING, OnTarget
@@ -75,7 +75,7 @@ def lying_rows(rows: pa.RecordBatch) -> list[bool]:
 
 
 def cost(rows: pa.RecordBatch) -> int:
-    """Return the cost of all rows together (`core.balance.costs`)."""
+    """Return the cost of all rows together (`core.run_documents.costs`)."""
     if not count_reused(rows):
         return sum(costs(rows["length"].to_pylist()))
     return FILE_COST * len(rows["length"]) + _sum(_costed_bytes(rows))

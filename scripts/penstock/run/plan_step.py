@@ -16,11 +16,11 @@ from itertools import chain, starmap
 from os import fsdecode
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human, run_documents
-from penstock.core.balance import Cut, Load, parts
+from penstock.core import human, run_documents, run_steps
 from penstock.core.errors import PenstockError
-from penstock.core.events import sentence
 from penstock.core.layout import DATA
+from penstock.core.run_documents import Cut, Load, parts
+from penstock.core.run_steps import sentence
 from penstock.dataset import (
     documents,
     run_store,
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.events import CheckResult
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
+    from penstock.core.run_steps import CheckResult
     from penstock.core.step_results import PlanResult
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
@@ -74,7 +74,7 @@ def run(context: Context, dataset: str) -> PlanResult:
     folders, why}. Raises NoSpaceError with the figures, and PreflightError for files that can never be proven
     as required, before anything moves."""
     run = run_store.open_run(context.layout(dataset), context.run)
-    context.emit(events.Started(dataset, STEP, files=run.info.files, bytes=run.info.bytes))
+    context.emit(run_steps.Started(dataset, STEP, files=run.info.files, bytes=run.info.bytes))
     servers.require_servers(run.layout.root)
     if seals.of_run(run) is not None:
         receipt = _receipt(run, _published_plan(run), published=True)
@@ -83,12 +83,12 @@ def run(context: Context, dataset: str) -> PlanResult:
             plan_checks.check(context, run)
             why = drop_stale(context, run)
             if why:
-                context.emit(events.Noted(dataset, STEP, text=f"{why}: it is made anew"))
+                context.emit(run_steps.Noted(dataset, STEP, text=f"{why}: it is made anew"))
             if not run.folder.plan.exists():
                 _plan(context, run)
             # A run that takes the lock later removes this plan.
             receipt = _receipt(run, run.plan, published=False)
-    context.emit(events.Ended(dataset, STEP, receipt))
+    context.emit(run_steps.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -149,7 +149,7 @@ class _Planner:
             size += sum(sizes)
             if time.monotonic() - shown >= SHOWN_EVERY:
                 shown = time.monotonic()
-                self.context.emit(events.Progressed(self.info.dataset, STEP, files=files, bytes=size))
+                self.context.emit(run_steps.Progressed(self.info.dataset, STEP, files=files, bytes=size))
 
     def rows(self, batch: pa.RecordBatch, sizes: list[int]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of these files: sequences of whole files, and between them each giant's parts."""
@@ -264,7 +264,7 @@ def _plan(context: Context, run: Run) -> None:
     tried.check()
     planner.sparse = SparseFiles(run, kept=tried.holes)
     for result in tried.results:
-        said = events.Warned if result.verdict == "warning" else events.Noted
+        said = run_steps.Warned if result.verdict == "warning" else run_steps.Noted
         context.emit(said(info.dataset, STEP, text=sentence(result)))
     mark = documents.read_adopted_tree(run.folder)
     if mark is not None:
@@ -304,7 +304,7 @@ def _make(
     load = Load(totals.cost, totals.to_copy[1], totals.rows)
     decision = forecast.shards(context, layout, run.config, load, "copy", "verify")
     if links := _links_sentence(info):
-        context.emit(events.Noted(info.dataset, STEP, text=links))
+        context.emit(run_steps.Noted(info.dataset, STEP, text=links))
     run_cleanup.clear_own(context, run)
     tried.keep()
     used = [staging for staging in planner.over.stagings if staging.key in planner.over.used]
@@ -322,10 +322,10 @@ def _make(
     shards = planner.shards(totals, decision.shards)
     takes = forecast.copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
     if totals.to_copy[0]:
-        context.emit(events.Noted(info.dataset, STEP, text=takes))
+        context.emit(run_steps.Noted(info.dataset, STEP, text=takes))
     carries, linked = previous_release.decide(run, planner.base, totals, stable=tried.keeps_inodes)
     if linked:
-        context.emit(events.Noted(info.dataset, STEP, text=linked))
+        context.emit(run_steps.Noted(info.dataset, STEP, text=linked))
     plan = run_documents.PlanInfo(
         run=info.run,
         release=info.release,
@@ -367,7 +367,7 @@ def _make(
 def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> None:
     for result in results:
         if result.verdict == "warning":
-            context.emit(events.Warned(info.dataset, STEP, text=sentence(result)))
+            context.emit(run_steps.Warned(info.dataset, STEP, text=sentence(result)))
 
 
 def _reuse_sentence(base: previous_release.BaseRelease, totals: Totals, link_cost: str) -> str:

@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from penstock.core import events, typed_json
+from penstock.core import run_steps, typed_json
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, FindingsError
 from penstock.core.layout import DATA
@@ -70,7 +70,7 @@ def run(context: Context, dataset: str) -> PublishReceipt:
 def _publish(context: Context, run: Run) -> PublishReceipt:
     started = time.time()
     layout, info, dataset = run.layout, run.info, run.dataset
-    context.emit(events.Started(dataset, STEP, files=info.files, bytes=info.bytes))
+    context.emit(run_steps.Started(dataset, STEP, files=info.files, bytes=info.bytes))
     fresh = seals.of_run(run) is None
     if fresh:
         _seal(context, run)
@@ -126,9 +126,9 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         history.append(layout, line)
         if not fresh and not settled:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
-            context.emit(events.Noted(dataset, STEP, text=text))
+            context.emit(run_steps.Noted(dataset, STEP, text=text))
     if settled and (kept := run_store.kept(run)):
-        context.emit(events.Noted(dataset, STEP, text=kept))
+        context.emit(run_steps.Noted(dataset, STEP, text=kept))
     receipt: PublishReceipt = {
         **receipts.head(run, STEP, started),
         **_facts(stored),
@@ -142,7 +142,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     reserve.fill(layout)
     receipt["published"] = True
     dataset_state.note_success(context, layout)
-    context.emit(events.Ended(dataset, STEP, receipt))
+    context.emit(run_steps.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -158,7 +158,7 @@ def _seal(context: Context, run: Run) -> None:
             if attempt == ROUNDS:
                 raise
             text = f"{error.what}, it is verified again: {error.where}"
-            context.emit(events.Warned(dataset, STEP, text))
+            context.emit(run_steps.Warned(dataset, STEP, text))
             continue
         if not deviations:
             return
@@ -183,7 +183,7 @@ def _seal(context: Context, run: Run) -> None:
             break
         reasons = "; ".join(deviations.lines())
         text = f"staging is not as verify should see it, its shards are verified again: {reasons}"
-        context.emit(events.Warned(dataset, STEP, text))
+        context.emit(run_steps.Warned(dataset, STEP, text))
     if set(deviations.counts) == {"weak"}:
         raise FindingsError(
             f"{deviations.counts['weak']} files are proven too weakly to be published",

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human
+from penstock.core import human, run_steps
 from penstock.core.errors import (
     CancelledError,
     InterruptedRunError,
@@ -93,18 +93,18 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         "beside_copy_bytes": receipts.read_beside_copy(run, elements),
     }
     receipts.keep(run, receipt, elements, before, shard_claims.standing(run.folder, STEP))
-    context.emit(events.Ended(run.dataset, STEP, receipt))
+    context.emit(run_steps.Ended(run.dataset, STEP, receipt))
     return receipt
 
 
 def _take_back(context: Context, run: Run, damaged: Mapping[int, ElementOutcome]) -> None:
     shards = human.counted(len(damaged), "shard")
     text = f"{shards} with files that do not read back as copied: those files are copied again"
-    context.emit(events.Warned(run.dataset, STEP, text=text))
+    context.emit(run_steps.Warned(run.dataset, STEP, text=text))
     base = run.plan.base
     linked = [failure for outcome in damaged.values() for failure in outcome.linked_failures]
     if base and linked:
-        context.emit(events.Warned(run.dataset, STEP, text=_base_damaged(run.dataset, base, linked)))
+        context.emit(run_steps.Warned(run.dataset, STEP, text=_base_damaged(run.dataset, base, linked)))
     for index in damaged:
         receipts.drop(run.folder.receipt("copy", index))
 

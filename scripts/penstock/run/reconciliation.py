@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import IMPOSSIBLE, NAMED_FILES, FailedError, IntegrityError
 from penstock.core.grades import SIZE_ONLY, storage_rank
 from penstock.core.human import in_quotes
-from penstock.core.key_paths import TEMPORARY
+from penstock.core.layout import TEMPORARY
 from penstock.core.model import Digest, Record, SourceChecksum
 from penstock.core.model import listed as digests_of
 from penstock.core.row_codec import joined

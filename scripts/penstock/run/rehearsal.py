@@ -11,11 +11,18 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from penstock.config.assumption import Assumption
-from penstock.core import estimates, events, human
-from penstock.core.balance import FILE_COST, size_distance, spread_by_size
+from penstock.core import estimates, human, run_steps
 from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError, PenstockError, PreflightError
 from penstock.core.layout import DATA
-from penstock.core.run_documents import REHEARSAL, Leg, Rehearsal, knee
+from penstock.core.run_documents import (
+    FILE_COST,
+    REHEARSAL,
+    Leg,
+    Rehearsal,
+    knee,
+    size_distance,
+    spread_by_size,
+)
 from penstock.dataset import documents, staging_notice, verdicts
 from penstock.dataset.context import HELD
 from penstock.fs import small_files
@@ -133,7 +140,8 @@ def _would(status: StatusResult, step: str) -> str:
 STEP = "rehearse"
 NAME = "rehearsal"  # stands for run and release in the dataset's lock
 MOST = 16384  # number of objects in a sample, at most
-# number of files in the first slice: enough to represent all sizes, to 1/64 (`core.balance.spread_by_size`)
+# number of files in the first slice: enough to represent all sizes, to 1/64
+# (`core.run_documents.spread_by_size`)
 FIRST = 64
 # Factor; the first slice is subtracted from a slice that has at least this many times as many files.
 MUCH_LARGER = 3
@@ -163,7 +171,7 @@ def rehearse(
     dataset_folders.check_owner(layout)
 
     def say(text: str) -> None:
-        context.emit(events.Noted(dataset, STEP, text))
+        context.emit(run_steps.Noted(dataset, STEP, text))
 
     try:
         with release_comparison.listing(context, dataset) as now:
@@ -176,7 +184,7 @@ def rehearse(
                 ) as share,
             ):
                 stage = _Stage(context, dataset, sample, share)
-                context.emit(events.Started(dataset, STEP))
+                context.emit(run_steps.Started(dataset, STEP))
                 each = seconds / max(1, len(streams))
                 try:
                     done = sweep(
@@ -194,7 +202,7 @@ def rehearse(
                 before = estimates.seconds(leg.files, leg.bytes, 1, forecast.element_rates(layout))
                 kept = kept._replace(model_error=round(before / leg.seconds - 1, 3))
                 documents.write(REHEARSAL, layout.rehearsal_result, kept)
-                context.emit(events.Ended(dataset, STEP, {"files": leg.files, "bytes": leg.bytes}))
+                context.emit(run_steps.Ended(dataset, STEP, {"files": leg.files, "bytes": leg.bytes}))
     except InterruptedRunError as error:
         error.hint = "nothing of the sample is left; the same command begins anew"
         raise
@@ -222,7 +230,7 @@ def sweep(
 
 def _cut_short(context: Context, dataset: str, what: str, error: NoSpaceError) -> None:
     text = f"{what} did not fit, and what was measured before is kept: {error.reason}"
-    context.emit(events.Warned(dataset, STEP, text))
+    context.emit(run_steps.Warned(dataset, STEP, text))
 
 
 def _draw(now: Listing, giant_bytes: int) -> tuple[pa.RecordBatch, int]:
@@ -375,7 +383,7 @@ class _Stage:
     def _report(self, files: int, size: int, failed: int) -> None:
         done, self._moved = self._files + files, self._before + size
         self._context.emit(
-            events.Progressed(self._config.name, STEP, files=done, bytes=self._moved, failed=failed)
+            run_steps.Progressed(self._config.name, STEP, files=done, bytes=self._moved, failed=failed)
         )
 
     def _check(self) -> None:

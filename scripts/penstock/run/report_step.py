@@ -12,13 +12,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 import penstock
-from penstock.core import element_use, events, typed_json
-from penstock.core.element_documents import slowest
-from penstock.core.element_use import StepUse, Usage
+from penstock.core import element_documents, run_steps, typed_json
+from penstock.core.element_documents import StepUse, Usage, slowest
 from penstock.core.errors import FindingsError
 from penstock.core.estimates import Work, pebibyte_miles_an_hour, reached
 from penstock.core.grades import CARRIED, SERVERS, answered_by
-from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
+from penstock.core.run_steps import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.dataset import gate, last_end, receipts, run_claims, run_store, seals, verdicts
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts, traits_of_mount
@@ -68,7 +67,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
             result["usage"] = result["usage"]._replace(file=str(table.absolute()))
         result["report"] = str(html.absolute())
         html_report.write(html, result)
-    context.emit(events.Ended(dataset, "report", {"status": result["status"]}))
+    context.emit(run_steps.Ended(dataset, "report", {"status": result["status"]}))
     return result
 
 
@@ -303,11 +302,11 @@ def _usage(accounts: ElementAccounts) -> Usage:
         "hours": Counter(row.hours_by for row in rows if row.hours_by),
     }
     return Usage(
-        [_rounded(line) for line in element_use.by_step(rows)],
-        element_use.worst(rows),
+        [_rounded(line) for line in element_documents.by_step(rows)],
+        element_documents.worst(rows),
         {name: counts for name, counts in sources.items() if counts},
         accounts.notes,
-        element_use.spans(rows),
+        element_documents.spans(rows),
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 import penstock
-from penstock.core import events
+from penstock.core import run_steps
 from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.core.grades import SOON, Now, is_overdue
 from penstock.core.human import in_quotes
@@ -171,7 +171,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
             parquet.add(files)
             if tree.count - shown >= SHOWN_EVERY:
                 shown = tree.count
-                context.emit(events.Progressed(run.dataset, "publish", files=tree.count))
+                context.emit(run_steps.Progressed(run.dataset, "publish", files=tree.count))
         if deviations:
             return deviations
         context.assert_held()
@@ -242,7 +242,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
             f"{kept} linked files were in memory at each reading, as another release's readers keep them: "
             "they are right, and proven as `reread`, not `cold`"
         )
-        context.emit(events.Warned(run.dataset, "publish", warning))
+        context.emit(run_steps.Warned(run.dataset, "publish", warning))
     return deviations
 
 

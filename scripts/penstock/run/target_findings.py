@@ -12,11 +12,16 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.core import run_documents
-from penstock.core.differences import alike, grouped, merge, taken
 from penstock.core.errors import InterruptedRunError, PenstockError, PreflightError
-from penstock.core.events import sentence
+from penstock.core.findings import (
+    alike,
+    grouped,
+    merge,
+    taken,
+)
 from penstock.core.grades import is_proven
 from penstock.core.run_documents import PROBE_REPORT
+from penstock.core.run_steps import sentence
 from penstock.dataset import documents
 from penstock.engine import journal
 from penstock.engine.rows_left import Amendments
@@ -35,9 +40,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.differences import Held
-    from penstock.core.events import CheckResult
+    from penstock.core.findings import Held
     from penstock.core.model import Copied, Entry, Reuse
+    from penstock.core.run_steps import CheckResult
     from penstock.dataset.run import Run
     from penstock.jobs.run_cleanup import AbandonedStaging
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pyarrow as pa
 
 from penstock.core import element_documents, row_codec
-from penstock.core.differences import SAME
 from penstock.core.element_documents import COLUMNS, TIME, ElementRow
+from penstock.core.findings import SAME
 from penstock.core.model import EARLIEST, LATEST, Entry, Expected, Listed, Surveyed, nearest_time
 from penstock.core.row_codec import by_field, filled
 from penstock.core.row_codec import rows as rows_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.balance import Cut
+    from penstock.core.run_documents import Cut
 
 
 # The frozen listing: all objects of the sources that are to be copied, in byte order of their paths.

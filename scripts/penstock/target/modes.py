@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.config.access_rules import DIR_BITS, FILE_BITS, Access, AccessRules
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.human import in_quotes
-from penstock.core.key_paths import TEMPORARY
-from penstock.core.layout import DATA
+from penstock.core.layout import DATA, TEMPORARY
 from penstock.core.posix_acl import USER, in_words, parse
 from penstock.fs import owners
 from penstock.fs.errno_map import printable, storage_error

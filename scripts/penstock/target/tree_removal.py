@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import FailedError
-from penstock.core.key_paths import TEMPORARY
-from penstock.core.layout import SEAL
+from penstock.core.layout import SEAL, TEMPORARY
 from penstock.fs import clock
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.port import ArraySpec, State
 from penstock.core.errors import ConfigError, FailedError, LockedError, PreflightError, TransientError
 from penstock.core.layout import DatasetLayout
-from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.core.run_steps import RUN_IN_ELEMENTS
 from penstock.dataset import orders, rights
 from penstock.fs import small_files
 from penstock.host import interpreter, kernel_facts

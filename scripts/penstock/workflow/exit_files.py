@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import events
+from penstock.core import run_steps
 
 if TYPE_CHECKING:
     import logging
@@ -57,10 +57,10 @@ class Left(NamedTuple):
 
     @property
     def how(self) -> str:
-        """One of the three words of `core.events`."""
+        """One of the three words of `core.run_steps`."""
         if self.exit > 128:
-            return events.STOPPED
-        return events.CANCELLED if self.cancelled else events.FAILED
+            return run_steps.STOPPED
+        return run_steps.CANCELLED if self.cancelled else run_steps.FAILED
 
     @property
     def why(self) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from penstock.core.layout import DATA
-from penstock.core.step_table import AFTER_LIST
+from penstock.core.run_steps import AFTER_LIST
 from penstock.dataset import run_store
 from penstock.dataset.context import layout_of
 from penstock.dataset.orders import INVOCATION

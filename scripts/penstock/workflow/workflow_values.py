@@ -12,7 +12,7 @@ import yaml
 
 from penstock.config import loader, parsed_mapping, quantities, trust
 from penstock.config.strict_yaml import StrictYamlError
-from penstock.core import audit_documents
+from penstock.core import findings
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import did_you_mean, in_quotes, printable
 from penstock.fs import small_files
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 DATASET = "dataset"
 STAGING = ("new_release", "copy_unchanged")
 AUDIT: Mapping[str, tuple[Callable[[str], object], str]] = {
-    "fraction": (audit_documents.parse_turns, "a fraction such as 1/30"),
-    "sample": (audit_documents.parse_fraction, "a share such as 1%"),
+    "fraction": (findings.parse_turns, "a fraction such as 1/30"),
+    "sample": (findings.parse_fraction, "a share such as 1%"),
     "limit": (quantities.rate, "a rate such as 200MiB/s; an engine's is engine='{limit: 200MiB/s}'"),
     "release": (str, "a release's name"),
 }

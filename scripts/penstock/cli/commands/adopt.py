@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from penstock.cli import output
 from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
-from penstock.core.differences import (
+from penstock.core.errors import ConfigError
+from penstock.core.findings import (
     CHECKSUM,
     KINDS,
     READ,
     SIZE,
 )
-from penstock.core.errors import ConfigError
 from penstock.look.views.result_texts import METHODS, line, table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from penstock.cli import flags, step_runner
 from penstock.cli.command_table import CommandFunctions
 from penstock.config.quantities import rate
 from penstock.core import human
-from penstock.core.audit_documents import AuditSelection, parse_fraction, parse_turns
+from penstock.core.findings import AuditSelection, parse_fraction, parse_turns
 from penstock.look.views.result_texts import (
     METHODS,
     SHOWN,
@@ -19,7 +19,7 @@ from penstock.look.views.result_texts import (
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
-    from penstock.core.audit_documents import Finding
+    from penstock.core.findings import Finding
     from penstock.core.step_results import AuditResult, OverruleResult
 
 EXAMPLES = ("penstock audit imagenet --fraction 1/30", "penstock audit imagenet --limit 200MiB/s")

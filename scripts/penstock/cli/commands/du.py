@@ -61,7 +61,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Measure each dataset, and what removing each release would free. Rests during PAUSE, and keeps within
     `target.ops`."""
     from penstock.cli.error_report import logged
-    from penstock.core import events
+    from penstock.core import run_steps
     from penstock.dataset.context import operations
     from penstock.jobs.shares import paced
     from penstock.look.dataset_use import used
@@ -73,17 +73,17 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     with session.display() as view:
         sink = logged(view)
         with notices.watching(
-            notices.PauseWatch(target.root, lambda text: sink(events.Warned("", "pause", text)))
+            notices.PauseWatch(target.root, lambda text: sink(run_steps.Warned("", "pause", text)))
         ):
 
             def measured(name: str) -> DiskUse:
                 def progress(files: int, size: int) -> None:
-                    sink(events.Progressed(name, "du", files=files, bytes=size))
+                    sink(run_steps.Progressed(name, "du", files=files, bytes=size))
 
-                sink(events.Started(name, "du"))
+                sink(run_steps.Started(name, "du"))
                 with paced(layouts[name], operations(target), "du", session.stop) as spend:
                     use = used(layouts[name], spend, progress, filesystem=target.filesystem)
-                sink(events.Ended(name, "du", {"files": use["files"], "bytes": use["bytes"]}))
+                sink(run_steps.Ended(name, "du", {"files": use["files"], "bytes": use["bytes"]}))
                 return use
 
             uses, code = session.apart([*layouts], measured)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.command_table import CommandFunctions
-from penstock.core import step_table
+from penstock.core import run_steps
 
 if TYPE_CHECKING:
     import argparse
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", help="the run's folder")
-    parser.add_argument("--step", choices=step_table.IN_ELEMENTS, required=True, help="what is done")
+    parser.add_argument("--step", choices=run_steps.IN_ELEMENTS, required=True, help="what is done")
     parser.add_argument("--root", type=Path, metavar="FOLDER", help="the target (default: as listed)")
     parser.add_argument(
         "--ops", type=int, default=0, metavar="N",

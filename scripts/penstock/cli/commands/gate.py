@@ -14,8 +14,8 @@ from penstock.cli import (
 from penstock.cli.command_table import CommandFunctions
 from penstock.config.quantities import duration
 from penstock.core import human
-from penstock.core.audit_documents import AuditSelection, parse_fraction
 from penstock.core.errors import ConfigError
+from penstock.core.findings import AuditSelection, parse_fraction
 
 if TYPE_CHECKING:
     import argparse
@@ -101,7 +101,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, readin
 
 
 def _show(result: MendResult) -> None:
-    from penstock.core.audit_documents import also_in, also_repaired
+    from penstock.core.findings import also_in, also_repaired
 
     name = result["dataset"]
     output.show(f"{name}: {result['release']} is published, in {result['path']}")

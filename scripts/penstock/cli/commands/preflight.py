@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cli.session import Session
-    from penstock.core.events import CheckResult
+    from penstock.core.run_steps import CheckResult
     from penstock.core.step_results import PreflightResult
 
 EXAMPLES = ("penstock preflight", "penstock preflight --sysctl netapp-100g")

@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.core import balance
+    from penstock.core import run_documents
     from penstock.look.views import plan_text
     from penstock.run import rehearsal
 
@@ -65,7 +65,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         _write(csv, plan_text.csv(done), "RATES")
         _write(csv.with_suffix(".svg"), plan_text.svg(done), "RATES")
     if parsed.fio:
-        _write(parsed.fio, balance.fio_job(name, sizes, done.leg.streams, done.durability), "FIO_JOB")
+        _write(parsed.fio, run_documents.fio_job(name, sizes, done.leg.streams, done.durability), "FIO_JOB")
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, step_runner
 from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
-from penstock.core.audit_documents import also_in, also_repaired
+from penstock.core.findings import also_in, also_repaired
 from penstock.look.views.result_texts import SHOWN, line, table
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ _SAID = ("dataset", "state", "why", "to_do", "work", "pinned")
 
 
 def render(results: Sequence[StatusResult]) -> list[Line]:
-    from penstock.core.audit_documents import AuditShown
+    from penstock.core.findings import AuditShown
     from penstock.core.human import TEXT, brief
     from penstock.jobs.dataset_state import ENDED
     from penstock.look.views import result_texts, text_layout

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.element_times import TimeLimit
     from penstock.cluster.slurm.facts import Facts
     from penstock.config.settings import ClusterConfig, JobOptions
-    from penstock.core.events import CheckResult
     from penstock.core.node_answer import NodeCores
+    from penstock.core.run_steps import CheckResult
 
 SUBMIT = "submit"  # the step of a submitted controller's job
 # Seconds until the submission of a killed controller has ended as well. A site's wrapper of sbatch may take

@@ -13,8 +13,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm.facts import fits
-from penstock.core.events import CheckResult
 from penstock.core.range_lists import host_list
+from penstock.core.run_steps import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

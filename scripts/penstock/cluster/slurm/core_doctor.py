@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.slurm import core_settings
 from penstock.cluster.slurm.core_settings import L3, NUMA, SOCKET
 from penstock.core import range_lists
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.run_steps import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.core_settings import Numbering
     from penstock.cluster.slurm.facts import Node, SlurmSettings
     from penstock.config.settings import JobOptions
-    from penstock.core.events import Verdict
     from penstock.core.node_answer import FileValue, HeldCores, NodeCores
+    from penstock.core.run_steps import Verdict
 
 WEKA_CONF = "/etc/wekaio/service.conf"  # file that sets isolate_cpusets, according to WEKA's documentation
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.settings import AUTO_CORES
 from penstock.core import range_lists
-from penstock.core.events import CheckResult
 from penstock.core.human import nearest, printable
+from penstock.core.run_steps import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

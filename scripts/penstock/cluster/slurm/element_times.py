@@ -14,7 +14,7 @@ from penstock.cluster.slurm.facts import is_lost
 from penstock.config.settings import AUTO_TIME
 from penstock.core import estimates
 from penstock.core.errors import FailedError, PreflightError, QueueFullError, TransientError
-from penstock.core.events import CheckResult
+from penstock.core.run_steps import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,12 +15,11 @@ import penstock
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
 from penstock.config.source_kinds import KINDS
-from penstock.core import events, human, node_answer
+from penstock.core import human, node_answer, run_steps
 from penstock.core.errors import FailedError, PenstockError, TransientError
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import HostSeen, NodeAnswer, SourceSeen
-from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.core.run_steps import RUN_IN_ELEMENTS, CheckResult
 from penstock.doctor.preflight import node_view, readers, requirements, target_checks
 from penstock.doctor.preflight.results import Answers, folders, roots
 from penstock.fs import owners
@@ -135,7 +134,7 @@ def check_cluster(context: Context, config: DatasetConfig, answers: Answers, loo
             met = [live.array for live in live_arrays(context, config.name) if not live.elsewhere]
     if met:
         text = f"array {', '.join(met)} lives: no probe is sent to a node"
-        context.emit(events.Noted(config.name, STEP, text))
+        context.emit(run_steps.Noted(config.name, STEP, text))
     heard: list[Heard] = []
     try:
         with _mark(context, answers) as mark:

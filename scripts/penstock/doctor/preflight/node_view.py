@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.cluster.registry import constrained_cores
 from penstock.core import human
-from penstock.core.events import VERDICTS, CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import NodeCores
+from penstock.core.run_steps import VERDICTS, CheckResult
 from penstock.fs import weka
 from penstock.host import command, machine_settings
 from penstock.host.kernel_facts import PROC, Root
@@ -21,8 +21,8 @@ from penstock.host.machine_settings import SYS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.events import Verdict
     from penstock.core.node_answer import MountSeen, NodeAnswer, OwnerSeen
+    from penstock.core.run_steps import Verdict
     from penstock.dataset.context import Context
     from penstock.doctor.preflight.results import Looks
 

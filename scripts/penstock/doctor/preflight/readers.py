@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.access_rules import DIR_BITS, FILE_BITS
 from penstock.core.errors import PreflightError
-from penstock.core.events import CheckResult
 from penstock.core.human import in_quotes, printable
 from penstock.core.node_answer import AclEntrySeen, AclsSeen
 from penstock.core.posix_acl import USER, parse
+from penstock.core.run_steps import CheckResult
 from penstock.doctor.preflight.node_view import WHERE_IDS_ARE_MAPPED
 from penstock.fs import owners
 from penstock.fs.kinds import named_kind, rules_of

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from penstock.config.source_kinds import of_url
 from penstock.core import human
 from penstock.core.errors import PenstockError, PreflightError
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import BandwidthFolderSeen
+from penstock.core.run_steps import CheckResult
 from penstock.fs import scratch
 from penstock.fs.owners import user_number
 from penstock.host import ssh_keygen

@@ -18,9 +18,9 @@ from penstock.core.errors import (
     TargetAwayError,
     all_of,
 )
-from penstock.core.events import CheckResult, sentence
 from penstock.core.human import printable, printable_lines
 from penstock.core.node_answer import MountSeen
+from penstock.core.run_steps import CheckResult, sentence
 from penstock.fs.servers import TARGET
 from penstock.fs.watched_facts import SilentFolder, watched_facts
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core import human
 from penstock.core.errors import MAKE_ROOM, NoSpaceError, PreflightError
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.run_steps import CheckResult
 from penstock.dataset import dataset_lock, rights
 from penstock.doctor.preflight.results import folders, roots
 from penstock.fs import quotas as kernel_quotas

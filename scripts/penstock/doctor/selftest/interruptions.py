@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
-from penstock.core.events import CheckResult
-from penstock.core.key_paths import TEMPORARY
+from penstock.core.layout import TEMPORARY
+from penstock.core.run_steps import CheckResult
 from penstock.host import interpreter, waits
 from penstock.target.staging_writer import StagingWriter, prepare_process
 

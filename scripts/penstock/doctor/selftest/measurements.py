@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config.loader import TESTED
-from penstock.core import human, step_table
-from penstock.core.events import CheckResult
+from penstock.core import human, run_steps
 from penstock.core.human import printable
 from penstock.core.layout import DATA, DatasetLayout
 from penstock.core.run_documents import ABILITIES, NOT_TRIED
+from penstock.core.run_steps import CheckResult
 from penstock.dataset import rights, seals
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
@@ -231,7 +231,7 @@ DATASET = "selftest"
 SIZES = (*[0] * 2, *[100] * 8, *[4096] * 16, *[70_000] * 12, *[1 << 20] * 8, *[5 << 20] * 2, 24 << 20)
 SETTINGS = {"plan.giant_bytes": "16MiB", "plan.part_bytes": "8MiB", "engine.workers": 1}
 COMMANDS = ("preflight", "audit", "gate")  # steps that are commands; other steps need `penstock step`
-STEPS = (*(name for name in step_table.OF_RUN if name != "report"), "audit", "gate")
+STEPS = (*(name for name in run_steps.OF_RUN if name != "report"), "audit", "gate")
 # Number of operations on the target for each file, in all steps together. The test bed counted 57, without
 # lookups, reads and writes.
 OPERATIONS = 60

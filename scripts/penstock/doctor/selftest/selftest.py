@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, TypedDict
 import penstock
 from penstock.core import human, run_documents
 from penstock.core.errors import PenstockError, PreflightError
-from penstock.core.events import CheckResult, gravest
 from penstock.core.run_documents import ProbeReport
+from penstock.core.run_steps import CheckResult, gravest
 from penstock.doctor.selftest import interruptions, measurements, two_nodes
 from penstock.doctor.selftest.measurements import WITHIN, Budget
 from penstock.doctor.selftest.two_nodes import Peers

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.cluster.registry import read_job_environment
 from penstock.core import human
 from penstock.core.errors import InterruptedRunError
-from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.run_steps import CheckResult
 from penstock.host import waits
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from penstock.core.events import Verdict
+    from penstock.core.run_steps import Verdict
     from penstock.doctor.selftest.measurements import Budget
 
 

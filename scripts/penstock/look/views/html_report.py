@@ -11,8 +11,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import human, step_table, typed_json
-from penstock.core.element_use import Usage
+from penstock.core import human, run_steps, typed_json
+from penstock.core.element_documents import Usage
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.fs import small_files
 from penstock.look.views import plots, summary
@@ -210,7 +210,7 @@ def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
 
 def _step(step: StepResult) -> StepRow:
     seconds, size, beside = step.get("seconds"), step.get("bytes"), step.get("beside_copy_bytes")
-    moves = step.get("step") in step_table.MOVES_BYTES
+    moves = step.get("step") in run_steps.MOVES_BYTES
     return StepRow(
         name=str(step.get("step", "")),
         status=str(step.get("status", "")),
@@ -226,7 +226,7 @@ def _step(step: StepResult) -> StepRow:
 def _legend(elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
     """Return [(CSS class, step), ...] for the bars of `plots.lanes`."""
     steps = dict.fromkeys(str(element.get("step")) for element in elements)
-    return [(step_table.colour(step), step) for step in steps]
+    return [(run_steps.colour(step), step) for step in steps]
 
 
 def _failures(data: Result) -> tuple[list[tuple[str, str]], str]:

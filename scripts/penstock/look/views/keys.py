@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from penstock.core import typed_json
-from penstock.core.audit_documents import AuditShown
-from penstock.core.element_use import Usage
+from penstock.core.element_documents import Usage
 from penstock.core.estimates import Reached
+from penstock.core.findings import AuditShown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,16 +10,23 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
-from penstock.core import events, human, typed_json
+from penstock.core import human, run_steps, typed_json
 from penstock.core.estimates import ProgressCurve
-from penstock.core.events import ElementChanged, Ended, Noted, Progressed, Started, Warned
 from penstock.core.human import printable_lines
-from penstock.core.step_table import MOVES_BYTES
+from penstock.core.run_steps import (
+    MOVES_BYTES,
+    ElementChanged,
+    Ended,
+    Noted,
+    Progressed,
+    Started,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
 
 
 # Totals of the events so far, by dataset and step. They are not thread-safe, so a view uses its own lock.
@@ -278,10 +285,10 @@ class Silent:
         self,
         dataset: str,  # noqa: ARG002 other views know its steps
         text: str,
-        how: str = events.FAILED,  # noqa: ARG002 other views show it
+        how: str = run_steps.FAILED,  # noqa: ARG002 other views show it
     ) -> None:
         """Report that a step ended with the message `text`, which names the dataset. `how`: FAILED or another
-        such word of `core.events`."""
+        such word of `core.run_steps`."""
         if text:
             self.say(text)
 
@@ -304,7 +311,7 @@ class Lines(Silent):
             for text in self._texts(event, task, now):
                 self._write(event.dataset, event.step, text)
 
-    def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
+    def failed(self, dataset: str, text: str, how: str = run_steps.FAILED) -> None:
         with self._lock:
             self._left_off(self._tally.broken_off(dataset, self._clock()))
         super().failed(dataset, text, how)

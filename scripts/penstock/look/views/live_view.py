@@ -14,9 +14,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.core import events, human
-from penstock.core.events import ElementChanged, Ended, Noted, Warned
+from penstock.core import human, run_steps
 from penstock.core.human import printable_lines
+from penstock.core.run_steps import (
+    ElementChanged,
+    Ended,
+    Noted,
+    Warned,
+)
 from penstock.look.views import line_view, text_layout
 from penstock.look.views.line_view import PREFLIGHT, Tally, Task
 
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
 
 
 # The live display on a terminal: running steps at the bottom, results above.
@@ -68,13 +73,13 @@ class LiveView:
         with self._lock:
             self._on_terminal(lambda: self._print("", text, ""))
 
-    def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
+    def failed(self, dataset: str, text: str, how: str = run_steps.FAILED) -> None:
         """Report a failed step, as `line_view.Silent.failed`."""
         with self._lock:
             tasks = self._tally.broken_off(dataset, time.monotonic())
             self._on_terminal(lambda: self._left_off(tasks))
             if text:
-                self._on_terminal(lambda: self._print("", text, FAILED if how == events.FAILED else RESTS))
+                self._on_terminal(lambda: self._print("", text, FAILED if how == run_steps.FAILED else RESTS))
 
     def close(self) -> None:
         """Remove the display, and print how far unended steps came."""
@@ -257,7 +262,7 @@ class LiveTable(LiveView):
         self._ends: dict[str, str] = {}  # {finished dataset: result}
         self._failures: dict[str, str] = {}  # {dataset: how its broken-off step ended}
 
-    def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
+    def failed(self, dataset: str, text: str, how: str = run_steps.FAILED) -> None:
         with self._lock:
             self._failures[dataset] = how
             super().failed(dataset, text, how)
@@ -295,7 +300,7 @@ class LiveTable(LiveView):
     def _line(self, name: str) -> _Line:
         task = self._latest.get(name)
         if how := self._failures.get(name):
-            return _Line(BAD, name, how, FAILED) if how == events.FAILED else _Line(OFF, name, how, RESTS)
+            return _Line(BAD, name, how, FAILED) if how == run_steps.FAILED else _Line(OFF, name, how, RESTS)
         if name in self._ends:
             return _Line(DONE, name, self._ends[name], "green")
         if task is None or task.ended is not None:

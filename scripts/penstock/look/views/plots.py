@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.core import human, step_table
+from penstock.core import human, run_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -257,7 +257,7 @@ def lanes(elements: Sequence[ElementResult]) -> Plot | None:
         for element in work:
             x = left + (float(element["started"]) - begin) / span * (width - left - RIGHT)
             long = (float(element["ended"]) - float(element["started"])) / span * (width - left - RIGHT)
-            style = step_table.colour(str(element.get("step")))
+            style = run_steps.colour(str(element.get("step")))
             marks.append(Bar(style, x, y + 2, max(long, 2), lane - 5, 3, _about(element)))
     y = height - 8
     marks.append(Label(left, y, "0"))

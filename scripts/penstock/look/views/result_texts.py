@@ -16,8 +16,8 @@ from penstock.look.views.text_layout import Line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.audit_documents import AuditShown
     from penstock.core.catalogue_rows import OwnerJson, PinnedBy, ReleaseRow
+    from penstock.core.findings import AuditShown
     from penstock.core.step_results import Collected, DryRunResult, Preview
 
 

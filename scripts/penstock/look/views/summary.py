@@ -15,7 +15,7 @@ from penstock.look.views import result_texts, text_layout
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.element_use import StepUse, Usage, Worst
+    from penstock.core.element_documents import StepUse, Usage, Worst
     from penstock.core.estimates import Reached
     from penstock.look.views.keys import AmendedFiles, Result, StepResult, TimedAmount
 

@@ -11,14 +11,14 @@ from itertools import chain, repeat, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
-from penstock.core.events import VERDICTS
 from penstock.core.human import printable
+from penstock.core.run_steps import VERDICTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import TextIO
 
-    from penstock.core.events import CheckResult
+    from penstock.core.run_steps import CheckResult
 
 
 # Text blocks: fields that have a title with a text beside it, and wrapped texts.

@@ -15,7 +15,7 @@ from penstock.look.views.line_view import JsonLines, Lines, Silent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.events import Event
+    from penstock.core.run_steps import Event
 
 KINDS = ("auto", "rich", "lines", "json", "off")
 
