@@ -264,7 +264,7 @@ def test_what_tidies_up_after_a_signal_has_a_second() -> None:
 WAITING = {
     "cli/commands/run.py": "for Snakemake, which gets the signal",
     "cli/run_results.py": "a thread that shows",
-    "cluster/local.py": "for an element that has ended",
+    "cluster/registry.py": "for an element that has ended",
     "dataset/dataset_lock.py": "0.2 s; else its heartbeat's thread",
     "dataset/context.py": "in steps of half a second; the thread that says what is waited for",
     "doctor/selftest/interruptions.py": "for a process that was killed",

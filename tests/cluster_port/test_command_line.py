@@ -18,7 +18,7 @@ from penstock.cluster.port import State
 from penstock.cluster.slurm import client
 from penstock.cluster.slurm.answers import NO_ELEMENT
 from penstock.cluster.slurm.cluster import SlurmCluster
-from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.commands import SlurmCommands
 from penstock.cluster.slurm.facts import Facts, JobTrial
 from penstock.cluster.slurm.submission import single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.cluster_port.test_slurm_rules import Scripted, cluster_of
 
-from penstock.cluster.slurm import controller_room
-from penstock.cluster.slurm.controller_room import QueuedJob
-from penstock.cluster.slurm.facts import Node
+from penstock.cluster.slurm import facts
+from penstock.cluster.slurm.facts import Node, QueuedJob
 from penstock.config.settings import JobOptions
 from penstock.host import kernel_facts
 from penstock.host.kernel_facts import JobEnvironment
@@ -77,10 +76,10 @@ def test_the_last_of_controllers_that_keep_all_nodes_is_kept_out(
     elements: JobOptions, nodes: list[Node], jobs: list[QueuedJob], reason: str, kept: bool
 ) -> None:
     every = [*jobs, waits(reason)]
-    why = controller_room.why_kept_out(elements, nodes, every, ["90"], "70", GIB, shares_memory=False)
+    why = facts.why_kept_out(elements, nodes, every, ["90"], "70", GIB, shares_memory=False)
     assert bool(why) is kept, why
     begun = [*every, replace_running(waits("None"))]
-    assert not controller_room.why_kept_out(elements, nodes, begun, ["90"], "70", GIB, shares_memory=False)
+    assert not facts.why_kept_out(elements, nodes, begun, ["90"], "70", GIB, shares_memory=False)
 
 
 def replace_running(job: QueuedJob) -> QueuedJob:
@@ -89,8 +88,8 @@ def replace_running(job: QueuedJob) -> QueuedJob:
 
 def test_memory_that_nobody_asks_for_is_all_of_a_node_where_there_is_no_default() -> None:
     free = replace(SHARED, memory=None)
-    assert not controller_room.stop_on_only_node(free, ONE, ["n1"], GIB, shares_memory=True)
-    assert controller_room.stop_on_only_node(free, ONE, ["n1"], GIB, shares_memory=False)
+    assert not facts.stop_on_only_node(free, ONE, ["n1"], GIB, shares_memory=True)
+    assert facts.stop_on_only_node(free, ONE, ["n1"], GIB, shares_memory=False)
 
 
 @pytest.mark.parametrize(
@@ -115,5 +114,5 @@ def test_preflight_in_a_job_looks_at_its_node(
 @pytest.mark.parametrize(("memory", "stops"), [(None, False), (4 * GIB, False), (5 * GIB, True)])
 def test_an_element_needs_what_the_controller_leaves_of_memory(memory: int | None, stops: bool) -> None:
     elements = replace(SHARED, memory=4 * GIB)
-    found = controller_room.stop_on_only_node(elements, ONE, ["n1"], memory, shares_memory=True)
+    found = facts.stop_on_only_node(elements, ONE, ["n1"], memory, shares_memory=True)
     assert bool(found) is stops

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.cluster_contract import DEADLINE, ELEMENT, ClusterContract
 
-from penstock.cluster.local import LocalCluster
 from penstock.cluster.port import ArraySpec, State
-from penstock.cluster.registry import open_cluster
+from penstock.cluster.registry import LocalCluster, open_cluster
 from penstock.config.settings import ClusterConfig, JobOptions
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class TestLocal(ClusterContract):
 
 CONTROLLER = """
 import sys, pathlib, time
-from penstock.cluster.local import LocalCluster
+from penstock.cluster.registry import LocalCluster
 from penstock.cluster.port import ArraySpec
 from penstock.config.settings import ClusterConfig
 shared, element = pathlib.Path(sys.argv[1]), sys.argv[2]

@@ -13,7 +13,7 @@ import pytest
 from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.slurm import client, environment
 from penstock.cluster.slurm.client import CommandOutput, problem
-from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.commands import SlurmCommands
 from penstock.cluster.slurm.submission import exporting, handed_on, together_arguments, without_file
 from penstock.config.settings import JobOptions
 from penstock.core.errors import FailedError, TransientError

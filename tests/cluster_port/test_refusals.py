@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster_port.test_slurm_rules import Scripted, Visited, cluster_of, spec
 
-from penstock.cluster.slurm import probe_job
+from penstock.cluster.slurm import site
 from penstock.cluster.slurm.answers import read_squeue
 from penstock.cluster.slurm.client import CommandOutput, problem
 from penstock.cluster.slurm.facts import JobTrial, is_lost
@@ -119,8 +119,8 @@ def test_preflight_passes_while_the_queue_is_full() -> None:
         raise QueueFullError("sbatch failed", why=POLICY)
 
     slurm.submit_job = submit_job  # type: ignore[method-assign]
-    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, None)
-    (told,) = probe_job.run(slurm, probe, [(JobOptions(), [])])
+    probe = site.Probe(ClusterConfig(backend="slurm"), None, None)
+    (told,) = site.run(slurm, probe, [(JobOptions(), [])])
     assert told.startswith("preflight's probe was not sent: this account has as many jobs as it may")
 
 

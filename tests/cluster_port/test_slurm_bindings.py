@@ -20,8 +20,13 @@ from tests.support.pyslurm_python import of_kind, that_loses_answers
 
 from penstock.cluster.port import ArraySpec
 from penstock.cluster.slurm import client, open_slurm
-from penstock.cluster.slurm.bindings import HELPER, SlurmBindings, attributes, release
-from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.commands import (
+    HELPER,
+    SlurmBindings,
+    SlurmCommands,
+    attributes,
+    release,
+)
 from penstock.cluster.slurm.submission import array_arguments, job_arguments, single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.errors import FailedError, PreflightError, TransientError
@@ -391,8 +396,8 @@ SUBMITS = """\
 import json, sys
 from pathlib import Path
 from penstock.cluster.port import ArraySpec
-from penstock.cluster.slurm.bindings import SlurmBindings
-from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.commands import SlurmBindings
+from penstock.cluster.slurm.commands import SlurmCommands
 from penstock.config.settings import JobOptions
 
 way, python = sys.argv[1:]

@@ -17,10 +17,9 @@ from tests.support.cluster_contract import ClusterContract
 from tests.support.pyslurm_python import KINDS, of_kind
 
 from penstock.cluster.port import ArraySpec
-from penstock.cluster.slurm.bindings import SlurmBindings, attributes
 from penstock.cluster.slurm.client import environment
 from penstock.cluster.slurm.cluster import SlurmCluster
-from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.commands import SlurmBindings, SlurmCommands, attributes
 from penstock.cluster.slurm.submission import array_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.errors import FailedError

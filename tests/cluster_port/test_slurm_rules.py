@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, State, Status, Visit, VisitAnswer
 from penstock.cluster.slurm import cluster as slurm_cluster
-from penstock.cluster.slurm import probe_job
+from penstock.cluster.slurm import site
 from penstock.cluster.slurm.answers import SlurmElement
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.facts import (
@@ -31,8 +31,8 @@ from penstock.core.errors import ConfigError, FailedError, PreflightError, Trans
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.slurm.command_line import SlurmCommands
-    from penstock.cluster.slurm.controller_room import QueuedJob
+    from penstock.cluster.slurm.commands import SlurmCommands
+    from penstock.cluster.slurm.facts import QueuedJob
 
 
 def seen(index: int, word: str, state: State, *, core_spec: str = "2", **more: object) -> SlurmElement:
@@ -275,11 +275,11 @@ def test_a_way_that_is_tried_while_slurm_is_away_is_no_fault_of_it() -> None:
 def test_a_probe_that_the_cluster_ended_is_over_at_once(state: str) -> None:
     slurm = Visited()
     slurm.job = lambda _: JobSeen(state, 0, "n07")  # type: ignore[method-assign]
-    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, None)
+    probe = site.Probe(ClusterConfig(backend="slurm"), None, None)
     with pytest.raises(PreflightError, match=f"on the node n07, preflight's probe failed.*{state}"):
-        probe_job.run(slurm, probe, [(JobOptions(), [])])
+        site.run(slurm, probe, [(JobOptions(), [])])
     slurm.job = lambda _: JobSeen("")  # type: ignore[method-assign]
-    assert probe_job.run(slurm, probe, [(JobOptions(), [])]) == [
+    assert site.run(slurm, probe, [(JobOptions(), [])]) == [
         "preflight's probe ended, and SLURM forgot how before it was asked"
     ]
 
@@ -495,13 +495,13 @@ class Visited(Scripted):
     [
         ("{}", "", []),
         ("{}", "odd", ["on the node n07: odd"]),
-        ("", "", [f"on the node n07: {probe_job.NO_ANSWER}"]),
+        ("", "", [f"on the node n07: {site.NO_ANSWER}"]),
     ],
 )
 def test_the_answer_of_a_visit_is_handed_over_with_its_node(
     answer: str, why: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_job, "ANSWER_GRACE", 0.1)
+    monkeypatch.setattr(site, "ANSWER_GRACE", 0.1)
     slurm = Visited(statuses=[0], answers=tmp_path, answer=answer)
     heard: list[tuple[str, VisitAnswer]] = []
 
@@ -510,15 +510,15 @@ def test_the_answer_of_a_visit_is_handed_over_with_its_node(
         return why
 
     visit = Visit(("visit",), "{}", tmp_path, "look", read)
-    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, visit)
-    assert probe_job.run(slurm, probe, [(JobOptions(), [])]) == told
+    probe = site.Probe(ClusterConfig(backend="slurm"), None, visit)
+    assert site.run(slurm, probe, [(JobOptions(), [])]) == told
     assert heard == ([("n07", VisitAnswer("{}", os.geteuid(), os.getegid()))] if answer else [])
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("within", [60.0, 0.0])
 def test_a_query_that_fails_is_not_the_probes_end(within: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_job, "PROBE_WITHIN", within)
+    monkeypatch.setattr(site, "PROBE_WITHIN", within)
     slurm = Visited(statuses=[0])
     answers = iter([TransientError("squeue failed", why="it was killed by SIGKILL")])
 
@@ -528,9 +528,7 @@ def test_a_query_that_fails_is_not_the_probes_end(within: float, monkeypatch: py
         return JobSeen("COMPLETED", 0, "n07")
 
     slurm.job = job  # type: ignore[method-assign]
-    told = probe_job.run(
-        slurm, probe_job.Probe(ClusterConfig(backend="slurm"), None, None), [(JobOptions(), [])]
-    )
+    told = site.run(slurm, site.Probe(ClusterConfig(backend="slurm"), None, None), [(JobOptions(), [])])
     late = "preflight's probe, job 101, was not followed to its end: squeue failed: it was killed by SIGKILL"
     assert told == ([] if within else [late])
 
@@ -539,12 +537,12 @@ def test_a_query_that_fails_is_not_the_probes_end(within: float, monkeypatch: py
 def test_what_a_visit_fails_at_stops_preflight(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_job, "ANSWER_GRACE", 0.1)
+    monkeypatch.setattr(site, "ANSWER_GRACE", 0.1)
     slurm = Visited(statuses=[VISIT_FAILED], answers=tmp_path, answer=answer)
-    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, Visit(("visit",), "{}", tmp_path, "look"))
-    why = answer or probe_job.NO_ANSWER
+    probe = site.Probe(ClusterConfig(backend="slurm"), None, Visit(("visit",), "{}", tmp_path, "look"))
+    why = answer or site.NO_ANSWER
     with pytest.raises(PreflightError, match=f"on the node n07, .* cannot be opened: {why}"):
-        probe_job.run(slurm, probe, [(JobOptions(), [])])
+        site.run(slurm, probe, [(JobOptions(), [])])
 
 
 @dataclass
@@ -604,10 +602,10 @@ def test_the_probe_is_sent_to_idle_nodes_spread_over_the_list(
 
 
 def test_nodes_that_lack_the_same_are_named_together() -> None:
-    slurm = Several(there=named(*"abcd"), by_node={"b": probe_job.NO_TARGET, "d": probe_job.NO_TARGET})
+    slurm = Several(there=named(*"abcd"), by_node={"b": site.NO_TARGET, "d": site.NO_TARGET})
     with pytest.raises(PreflightError, match=r"^on the nodes b, d, the target /x is not there"):
         probed(slurm, target=Path("/x"))
-    slurm.by_node["c"] = probe_job.NO_PACKAGE
+    slurm.by_node["c"] = site.NO_PACKAGE
     with pytest.raises(
         PreflightError, match=r"(?s)2 things on nodes.*nodes b, d, .*- on the node c, .*import"
     ):
@@ -623,10 +621,10 @@ def test_sl6_a_probe_that_came_to_no_end_of_its_own_stops_nothing_where_another_
 
 
 def test_a_node_that_is_late_is_not_waited_for_once_another_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_job, "FURTHER_WITHIN", 0.1)
+    monkeypatch.setattr(site, "FURTHER_WITHIN", 0.1)
     slurm = Several(there=named(*"ab"), pending=frozenset("a"))
     assert probed(slurm) == []
-    monkeypatch.setattr(probe_job, "PROBE_WITHIN", 0.1)
+    monkeypatch.setattr(site, "PROBE_WITHIN", 0.1)
     slurm = Several(there=named(*"ab"), pending=frozenset("ab"))
     (late,) = probed(slurm)
     assert "did not run within" in late
@@ -643,8 +641,8 @@ def test_a_limit_of_jobs_leaves_as_many_probes_as_are_taken() -> None:
 def test_a_root_that_is_here_must_be_on_the_node(tmp_path: Path) -> None:
     visit = Visit(("visit",), "{}", tmp_path, "look")
     config = ClusterConfig(backend="slurm")
-    assert "dirname" not in probe_job.script(probe_job.Probe(config, tmp_path, visit))
-    assert "dirname" in probe_job.script(probe_job.Probe(config, tmp_path / "new", visit))
+    assert "dirname" not in site.script(site.Probe(config, tmp_path, visit))
+    assert "dirname" in site.script(site.Probe(config, tmp_path / "new", visit))
 
 
 def test_a_command_on_two_nodes_has_a_task_on_each() -> None:

@@ -19,7 +19,7 @@ from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import go
 from tests.target.conftest import need_root
 
-from penstock.cluster.local import LocalCluster
+from penstock.cluster.registry import LocalCluster
 from penstock.core.errors import InterruptedRunError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store

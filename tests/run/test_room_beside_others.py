@@ -21,7 +21,7 @@ from tests.support.staging_runs import context_for, events_of, tree
 from tests.support.whole_way import go
 from tests.target.conftest import need_root
 
-from penstock.cluster.local import LocalCluster
+from penstock.cluster.registry import LocalCluster
 from penstock.config.settings import EngineConfig
 from penstock.core.dataset_documents import UNDER_WAY, StillToWrite, UnderWay
 from penstock.core.element_documents import ShardClaim

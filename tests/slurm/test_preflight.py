@@ -280,7 +280,7 @@ def test_the_probe_names_the_node_and_what_it_lacks(slurm: Machine, tmp_path: Pa
 def test_a_full_cluster_is_no_reason_to_stop(
     slurm: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.cluster.slurm.probe_job.PROBE_WITHIN", 1.0)
+    monkeypatch.setattr("penstock.cluster.slurm.site.PROBE_WITHIN", 1.0)
     slurm.run("sbatch", "--exclusive", "--nodes=4", "--chdir=/", "--output=/dev/null", "--wrap=sleep 300")
     warnings = check(tmp_path, probe=True, core_spec=None)
     assert any("did not run within" in warning for warning in warnings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.in_process import InProcess
 
-from penstock.cluster.local import LocalCluster
+from penstock.cluster.registry import LocalCluster
 from penstock.config.settings import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
 from penstock.core.model import Listed
 from penstock.dataset.context import Context

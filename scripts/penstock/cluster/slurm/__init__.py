@@ -1,6 +1,6 @@
 """SLURM: native job arrays, cores that jobs leave to their node (`--core-spec`), one query for all elements.
 
-`cluster` implements the port. `command_line` (SLURM's commands) and `bindings` (pyslurm) are the two ways to
+`cluster` implements the port. `commands` (SLURM's commands) and `bindings` (pyslurm) are the two ways to
 talk to SLURM.
 """
 
@@ -31,7 +31,7 @@ def open_slurm(
         client.warn_by(warn)
     if config.slurm_api == "commands":
         return SlurmCluster(config, target)
-    from penstock.cluster.slurm.bindings import SlurmBindings
+    from penstock.cluster.slurm.commands import SlurmBindings
 
     wanted = config.slurm_api == "pyslurm"
     return SlurmCluster(config, target, SlurmBindings(config.pyslurm_python, wanted=wanted, warn=warn))

@@ -1,5 +1,5 @@
 """Parsers of SLURM's answers: each element's `Status` from squeue and sacct, partitions, accounts, QOS, and
-slurmdbd's accounting of an array. Pure; `command_line` runs the commands.
+slurmdbd's accounting of an array. Pure; `commands` runs the commands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cluster port over SLURM, through its commands or pyslurm (`command_line`, `bindings`).
+"""The cluster port over SLURM, through its commands or pyslurm (`commands`, `bindings`).
 
 One query reports all elements of an array. The controller forgets a job when MinJobAge has passed since its
 end. Such elements are looked up in slurmdbd's accounting. Without slurmdbd they are LOST, and only their
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cause, Cluster, LiveJob, State, Status
 from penstock.cluster.slurm import (
-    controller_room,
     core_doctor,
     core_settings,
     element_times,
@@ -24,9 +23,9 @@ from penstock.cluster.slurm import (
 )
 from penstock.cluster.slurm.answers import PASSING, STATES
 from penstock.cluster.slurm.client import ANSWER_WITHIN, advised, names_queue
-from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.commands import SlurmCommands
 from penstock.cluster.slurm.element_times import QueryPace, Requeues
-from penstock.cluster.slurm.probe_job import Probe
+from penstock.cluster.slurm.site import Probe
 from penstock.cluster.slurm.submission import Account, script
 from penstock.config.settings import AUTO_CORES, AUTO_TIME
 from penstock.core import estimates
@@ -441,7 +440,7 @@ class SlurmCluster(Cluster):
         for options in filter(site.known, asked):
             able = facts.able(options, nodes, default)
             results |= dict.fromkeys(
-                controller_room.stop_on_only_node(options, able, [own.node], own.memory, shares_memory=shares)
+                facts.stop_on_only_node(options, able, [own.node], own.memory, shares_memory=shares)
             )
         return list(results)
 
@@ -458,13 +457,11 @@ class SlurmCluster(Cluster):
             able = facts.able(options, nodes, default)
             if arrays:
                 own = kernel_facts.current_job()
-                why = own.proven and controller_room.why_kept_out(
+                why = own.proven and facts.why_kept_out(
                     options, able, jobs, arrays, own.job, own.memory, shares_memory=shares
                 )
             else:
-                stops = controller_room.stop_on_only_node(
-                    options, able, place, controller.memory, shares_memory=shares
-                )
+                stops = facts.stop_on_only_node(options, able, place, controller.memory, shares_memory=shares)
                 why = stops[0].found if stops else ""
             if why:
                 return why

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.cluster.slurm.answers import SlurmElement
-    from penstock.cluster.slurm.command_line import SlurmCommands
+    from penstock.cluster.slurm.commands import SlurmCommands
     from penstock.cluster.slurm.facts import Facts, Partition
     from penstock.config.settings import JobOptions
 
