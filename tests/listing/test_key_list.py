@@ -23,8 +23,8 @@ from penstock.core.errors import PreflightError
 from penstock.core.model import Listed, SourceChecksum
 from penstock.doctor import preflight_step
 from penstock.listing.collection import open_sources
-from penstock.listing.key_list import joined
 from penstock.listing.listers import stated
+from penstock.listing.outside_lists import joined
 from penstock.run import list_step
 from penstock.tables import stated_lists
 from penstock.tables.run_tables import read_listing

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.errors import ConfigError
 from penstock.core.model import Listed
-from penstock.listing.key_list import Filter
+from penstock.listing.outside_lists import Filter
 
 NAMES = ["a", "a/b", "train/x.jpg", "train/deep/y.jpg", "val/z.png", "a/.DS_Store", ".DS_Store", "n\nl/q.jpg",
          os.fsdecode(b"\xff/z.jpg"), "train.txt"]  # fmt: skip

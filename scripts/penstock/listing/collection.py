@@ -28,8 +28,8 @@ from penstock.core.layout import (
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import rules_of
-from penstock.listing.key_list import Filter
 from penstock.listing.listers import stated
+from penstock.listing.outside_lists import Filter
 from penstock.sources.backoff import retrying
 from penstock.sources.listing_order import DisorderError
 from penstock.sources.port import Continued
@@ -355,7 +355,7 @@ class _Gathering:
             return place.source.list_sorted(scratch)
         if not self._resume or not isinstance(lister, Continued):
             return lister.list()
-        from penstock.listing.key_list import KeyList
+        from penstock.listing.outside_lists import KeyList
         from penstock.listing.resumption import Resumption
         from penstock.listing.resumption import place as resumable_at
 

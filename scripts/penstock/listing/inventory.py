@@ -20,8 +20,8 @@ from penstock.core.human import in_quotes, nanoseconds
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.dataset.context import Context
-from penstock.listing import outside_files
-from penstock.listing.outside_files import OutsideFiles
+from penstock.listing import outside_lists
+from penstock.listing.outside_lists import OutsideFiles
 from penstock.sources.listing_order import ascending, in_order
 from penstock.sources.objects.source import bucket_and_prefix
 from penstock.sources.port import Source
@@ -175,7 +175,7 @@ class Inventory:
         self._config, self._source, self._scratch = config, source, scratch
         self._pinned = dataset.changed == "pinned"
         self._bucket, self._prefix = bucket_and_prefix(config.url)
-        self._files, self._name = outside_files.opened(context, dataset, config, config.inventory or "")
+        self._files, self._name = outside_lists.opened(context, dataset, config, config.inventory or "")
         self._stop = context.stop
         self._located: LocatedManifest | None = None
         self._ignored: Counter[str] = Counter()
@@ -231,13 +231,13 @@ class Inventory:
         return newest, content
 
     def _small(self, name: str) -> bytes | None:
-        return outside_files.small(self._files, name, self._scratch / MANIFEST)
+        return outside_lists.small(self._files, name, self._scratch / MANIFEST)
 
     def _compare_checksum(self, name: str, content: bytes, where: str) -> None:
         stated = self._small(name.removesuffix(MANIFEST) + CHECKSUM) if name.endswith(MANIFEST) else None
         if stated is None:
             return
-        md5 = outside_files.md5(content)
+        md5 = outside_lists.md5(content)
         if stated.strip().decode("latin-1").lower() != md5:
             raise PreflightError(
                 "the inventory's manifest is damaged",
@@ -388,7 +388,7 @@ def of(
 def _places(files: OutsideFiles, key: str, manifest: str) -> Iterator[str]:
     """Yield the places where a data file may be: its key; on this machine, paths below or beside the
     manifest. A local copy's path may begin at any part of the key."""
-    if not isinstance(files, outside_files.LocalFiles):
+    if not isinstance(files, outside_lists.LocalFiles):
         yield key
         return
     top = Path(manifest).parent

@@ -46,7 +46,7 @@ def stated(
 
         return inventory.of(context, dataset, config, source, scratch)
     if config.list_from:
-        from penstock.listing.key_list import KeyList
+        from penstock.listing.outside_lists import KeyList
 
         return KeyList(context, dataset, config, source, scratch)
     return None

@@ -30,7 +30,7 @@ from penstock.core.row_codec import filled
 from penstock.core.run_documents import LISTING_SEGMENT, ListingSegment
 from penstock.dataset import documents
 from penstock.fs import small_files
-from penstock.listing.key_list import KeyList
+from penstock.listing.outside_lists import KeyList
 from penstock.sources.listing_order import DisorderError, order
 from penstock.tables.run_tables import ListingWriter, read_listing_columns
 from penstock.tables.tables import count_of, values

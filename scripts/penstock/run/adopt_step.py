@@ -40,8 +40,8 @@ from penstock.jobs.dataset_hold import lock_of
 from penstock.jobs.forecast import element_time
 from penstock.listing.collection import folder_of, gather, open_sources, ordered
 from penstock.listing.evidence import GiantChecksums
-from penstock.listing.key_list import Filter
 from penstock.listing.listers import reach
+from penstock.listing.outside_lists import Filter
 from penstock.run import adopt_seal, adopted_tree, closing_walk
 from penstock.run.closing_walk import (
     ClosingRules,

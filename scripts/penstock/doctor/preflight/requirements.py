@@ -22,8 +22,8 @@ from penstock.host import ssh_keygen
 from penstock.jobs.bandwidth import Cap, has_mark, looked_at, overview
 from penstock.listing.collection import apart, empty, folder_of, open_sources, ordered
 from penstock.listing.evidence import beyond
-from penstock.listing.key_list import Filter
 from penstock.listing.listers import reach, stated
+from penstock.listing.outside_lists import Filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
