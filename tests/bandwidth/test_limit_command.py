@@ -16,7 +16,7 @@ from penstock.config.settings import BandwidthConfig
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import RunLayout
 from penstock.doctor import preflight_step
-from penstock.doctor.preflight.requirements import judged_bandwidth
+from penstock.doctor.preflight_requirements import judged_bandwidth
 from penstock.jobs import bandwidth
 from penstock.jobs.array_runner import element_command
 from penstock.jobs.bandwidth import Cap, Overview, overview, reading, render, set_cap

@@ -18,8 +18,8 @@ from tests.support.images import file_system
 from penstock.cli import main
 from penstock.core.run_documents import ABILITIES
 from penstock.core.run_steps import CheckResult
-from penstock.doctor.selftest import interruptions, measurements, selftest
-from penstock.doctor.selftest.measurements import Budget
+from penstock.doctor import selftest, selftest_measurements
+from penstock.doctor.selftest_measurements import Budget
 from penstock.fs import kinds
 from penstock.fs.kinds import Kind
 
@@ -94,8 +94,8 @@ def test_each_row_is_as_expected(tmp_path: Path, kind: str) -> None:
     beside = {about for about, found in rows.items() if found.startswith(("not tried", "not known"))}
     assert loud == NOTES | beside
     assert (result["kind"], result["verdict"], result["contradicts"]) == (kind, "note", 0)
-    assert result["seconds"] < measurements.WITHIN
-    assert result["operations"] / result["seconds"] <= measurements.PER_SECOND
+    assert result["seconds"] < selftest_measurements.WITHIN
+    assert result["operations"] / result["seconds"] <= selftest_measurements.PER_SECOND
 
 
 def test_what_contradicts_the_row_ends_with_4(
@@ -167,15 +167,15 @@ def test_no_second_sees_more_operations_than_the_budget() -> None:
     one = Budget(waited.append)
     for _ in range(10):
         one.spend(100)
-    assert sum(waited) >= 10 * 100 / measurements.PER_SECOND
+    assert sum(waited) >= 10 * 100 / selftest_measurements.PER_SECOND
     assert one.operations == 1000
 
 
 def test_more_bytes_or_files_than_the_budget_are_never_written() -> None:
     with pytest.raises(ValueError, match="would write"):
-        Budget(lambda _: None).spend(1, size=measurements.MOST_BYTES + 1)
+        Budget(lambda _: None).spend(1, size=selftest_measurements.MOST_BYTES + 1)
     with pytest.raises(ValueError, match="would write"):
-        Budget(lambda _: None).spend(1, files=measurements.MOST_FILES + 1)
+        Budget(lambda _: None).spend(1, files=selftest_measurements.MOST_FILES + 1)
 
 
 def test_after_its_time_nothing_is_begun() -> None:
@@ -206,14 +206,14 @@ def test_what_contradicts(result: CheckResult, does: bool) -> None:
 
 
 def test_a_partial_file_under_a_final_name_is_seen(tmp_path: Path) -> None:
-    (tmp_path / "00001").write_bytes(interruptions.content(1))
+    (tmp_path / "00001").write_bytes(selftest.content(1))
     (tmp_path / ".p.0123456789abcdef").write_bytes(b"x")
-    assert interruptions._compared(tmp_path) == (1, 1, [])
-    whole = interruptions.content(2)
+    assert selftest._compared(tmp_path) == (1, 1, [])
+    whole = selftest.content(2)
     (tmp_path / "00002").write_bytes(whole[:-1])
     (tmp_path / "stranger").touch()
-    assert interruptions._compared(tmp_path) == (3, 1, ["00002", "stranger"])
+    assert selftest._compared(tmp_path) == (3, 1, ["00002", "stranger"])
 
 
 def test_the_staging_fits_the_budget() -> None:
-    assert sum(measurements.SIZES) + 300 * 2**20 < measurements.MOST_BYTES
+    assert sum(selftest_measurements.SIZES) + 300 * 2**20 < selftest_measurements.MOST_BYTES

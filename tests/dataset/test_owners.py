@@ -19,7 +19,7 @@ from penstock.config import site
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import gate
-from penstock.doctor.preflight import target_checks
+from penstock.doctor import preflight_target
 from penstock.target import access, dataset_folders
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def test_what_a_stranger_forged_by_its_own_hands_opens_no_gate(layout: DatasetLa
 def test_preflight_warns_whom_no_gate_will_trust(
     owners: tuple[str, ...], root_owner: int, words: str
 ) -> None:
-    results = target_checks.trusted(SERVICE, owners, root_owner)
+    results = preflight_target.trusted(SERVICE, owners, root_owner)
     assert bool(results) is bool(words)
     for result in results:
         assert result.verdict == "warning"

@@ -13,8 +13,7 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import PreflightError
-from penstock.doctor import preflight_step
-from penstock.doctor.preflight import cluster, readers
+from penstock.doctor import preflight_step, preflight_target
 from penstock.fs.owners import acl_refusal
 
 if TYPE_CHECKING:
@@ -60,13 +59,13 @@ def test_s14_a_node_says_that_its_mount_keeps_no_acls(tmp_path: Path) -> None:
     with Bed(named="nfs3") as bed:
         config = on(bed, source, POLICY).config
         dataset, target = config.datasets["data"], config.target
-        answer = cluster.answer(dataset, target, lambda: None, nullcontext())
-        (stop,) = readers.judged_acl("n1", dataset, target, answer)
+        answer = preflight_step.answer(dataset, target, lambda: None, nullcontext())
+        (stop,) = preflight_target.judged_acl("n1", dataset, target, answer)
         assert (stop.about, stop.verdict) == ("ACL on n1", "stop")
         assert "it keeps no POSIX ACLs, or is mounted without them" in stop.found
         assert not [*bed.nodes[0].iterdir()]
         plain = replace(dataset, permissions=PermissionsConfig())
-        assert cluster.answer(plain, target, lambda: None, nullcontext()).acls is None
+        assert preflight_step.answer(plain, target, lambda: None, nullcontext()).acls is None
 
 
 def test_s14_plan_refuses_acls_that_only_a_trial_shows_refused(tmp_path: Path) -> None:

@@ -19,14 +19,9 @@ from tests.fs.test_probe import EVERYWHERE, EXPECTED_SETS
 from tests.support.commands import penstock
 
 from penstock.core.run_documents import ABILITIES
-from penstock.doctor.selftest import (
-    interruptions,
-    measurements,
-    selftest,
-    two_nodes,
-)
-from penstock.doctor.selftest.measurements import Budget
-from penstock.doctor.selftest.two_nodes import ABOUT, Peers
+from penstock.doctor import selftest, selftest_measurements, selftest_two_nodes
+from penstock.doctor.selftest_measurements import Budget
+from penstock.doctor.selftest_two_nodes import ABOUT, Peers
 from penstock.fs.capabilities import facts
 
 if TYPE_CHECKING:
@@ -37,7 +32,7 @@ MIB = 1 << 20
 ONCE, LATER, NEVER = "seen at once", r"seen (at once|after [\d.]+ s)", r"not seen within \d+ s"
 """What depends on the machine's speed is in no table: a node that is slow to look sees at once what its
 caches have just forgotten, and MEASURED leaves open what is measured."""
-_THERE = {trial.about: ONCE for trial in two_nodes.TRIALS} | {"lock": "refused, as on one machine"}
+_THERE = {trial.about: ONCE for trial in selftest_two_nodes.TRIALS} | {"lock": "refused, as on one machine"}
 """What the second of two nodes sees where no node has a cache of its own."""
 _ENTRIES = {"a removed name": LATER, "a link that names another release": LATER}
 _CLOSED = {"other bytes, kept open": NEVER}
@@ -61,7 +56,7 @@ def rows_there(named: str) -> dict[str, str]:
     seen = _THERE | EXPECTED_THERE[named]
     return {
         ABOUT: "n1 writes, n2 reads",
-        **{f"{trial.about}, on the other node": seen[trial.about] for trial in two_nodes.TRIALS},
+        **{f"{trial.about}, on the other node": seen[trial.about] for trial in selftest_two_nodes.TRIALS},
         "O_EXCL of a name that the other node made": r"no \(EEXIST\)",
         "flock of a file that the other node has locked": seen["lock"],
     }
@@ -123,10 +118,10 @@ def judged_on(named: str) -> None:
 def cheap(result: Any, asked: Counter[str]) -> None:
     """S21, by the file system's own count, without reads and writes, and without what FUSE asks for each part
     of a path (getattr, lookup), which real clients keep for a second."""
-    assert result["seconds"] < measurements.WITHIN
-    assert asked["create"] + asked["mkdir"] + asked["symlink"] < measurements.MOST_FILES
+    assert result["seconds"] < selftest_measurements.WITHIN
+    assert asked["create"] + asked["mkdir"] + asked["symlink"] < selftest_measurements.MOST_FILES
     calls = sum(asked.values()) - sum(asked[name] for name in ("getattr", "lookup", "read", "write"))
-    assert calls / result["seconds"] <= measurements.PER_SECOND
+    assert calls / result["seconds"] <= selftest_measurements.PER_SECOND
 
 
 @pytest.mark.parametrize("named", IN_CI)
@@ -175,7 +170,7 @@ def started(*words: str, count: int) -> list[subprocess.Popen[bytes]]:
 def with_peers(processes: list[subprocess.Popen[bytes]]) -> list[Any]:
     cost = Budget(time.sleep)
     with Peers(processes, cost) as made:
-        return list(two_nodes.caches(made, cost))
+        return list(selftest_two_nodes.caches(made, cost))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +188,7 @@ def with_peers(processes: list[subprocess.Popen[bytes]]) -> list[Any]:
 )
 def test_a_full_quota_is_reported_by_the_call_that_learns_of_it(tempers: dict[str, Any], found: str) -> None:
     with Bed(**tempers) as bed:
-        full, again = interruptions.filled(bed.nodes[0], 40 * MIB, Budget(lambda _: None))
+        full, again = selftest.filled(bed.nodes[0], 40 * MIB, Budget(lambda _: None))
         assert re.fullmatch(found, full.found), full
         assert (full.verdict, again.verdict) == ("ok", "ok")
 
@@ -201,20 +196,20 @@ def test_a_full_quota_is_reported_by_the_call_that_learns_of_it(tempers: dict[st
 @pytest.mark.parametrize(
     ("wrong", "ended", "verdict"),
     [
-        (["3"], interruptions.WritesEnd("write", "EDQUOT"), "stop"),
-        (["3"], interruptions.WritesEnd(), "stop"),
-        ([], interruptions.WritesEnd(), "warning"),
-        ([], interruptions.WritesEnd("fsync", "EDQUOT"), "ok"),
-        ([], interruptions.WritesEnd("write", "ENOSPC"), "ok"),
-        ([], interruptions.WritesEnd("write", "EIO"), "stop"),
+        (["3"], selftest.WritesEnd("write", "EDQUOT"), "stop"),
+        (["3"], selftest.WritesEnd(), "stop"),
+        ([], selftest.WritesEnd(), "warning"),
+        ([], selftest.WritesEnd("fsync", "EDQUOT"), "ok"),
+        ([], selftest.WritesEnd("write", "ENOSPC"), "ok"),
+        ([], selftest.WritesEnd("write", "EIO"), "stop"),
     ],
 )
-def test_how_a_full_quota_is_judged(wrong: list[str], ended: interruptions.WritesEnd, verdict: str) -> None:
-    assert interruptions._judged(50, 40, ended, 4, wrong).verdict == verdict
+def test_how_a_full_quota_is_judged(wrong: list[str], ended: selftest.WritesEnd, verdict: str) -> None:
+    assert selftest._judged(50, 40, ended, 4, wrong).verdict == verdict
 
 
 def test_a_quota_larger_than_the_budget_is_not_filled(tmp_path: Path) -> None:
-    (row,) = interruptions.filled(tmp_path, measurements.MOST_BYTES, Budget(lambda _: None))
+    (row,) = selftest.filled(tmp_path, selftest_measurements.MOST_BYTES, Budget(lambda _: None))
     assert (row.verdict, row.mend) == ("note", "name a folder with a smaller quota")
     assert not os.listdir(tmp_path)
 
@@ -230,9 +225,7 @@ def test_s21_a_quota_is_filled_with_the_flag_alone_and_in_a_folder_of_its_own() 
         assert os.listdir(root) == ["own"]
         rows = found_in(result_of(own, "--fill-quota")["results"])
         assert rows["quota"] == f"256 MiB: this folder has a size of its own within {root}"
-        assert re.fullmatch(
-            r"EDQUOT by (write|fsync) after .+; what was .+ is whole", rows[interruptions.ABOUT]
-        )
+        assert re.fullmatch(r"EDQUOT by (write|fsync) after .+; what was .+ is whole", rows[selftest.ABOUT])
         assert rows["room after what filled it was removed"] == "at once"
         assert os.listdir(own) == []
         assert facts(own).free_bytes == quota

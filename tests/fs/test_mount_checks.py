@@ -20,7 +20,7 @@ from tests.target.conftest import need_cold_reads
 
 from penstock.core import seal
 from penstock.core.run_steps import gravest
-from penstock.doctor.preflight import target_checks
+from penstock.doctor import preflight_target
 from penstock.fs import capabilities, libc
 from penstock.fs.beegfs_mount import live_clients
 from penstock.fs.capabilities import facts
@@ -176,7 +176,7 @@ def test_preflight_warns_notes_and_stops_by_the_mounts(
     numbers = {str(tmp_path / "target"): BEEGFS, str(source): NFS}
     own = libc.statfs_type
     monkeypatch.setattr(libc, "statfs_type", lambda path: numbers.get(path) or own(path))
-    monkeypatch.setattr(target_checks, "check_mount", partial(check_mount, proc=root))
+    monkeypatch.setattr(preflight_target, "check_mount", partial(check_mount, proc=root))
     (tmp_path / "target").mkdir()
     context = context_for(tmp_path, source)
     receipt = preflight_step.run(context, "data")

@@ -45,9 +45,8 @@ from penstock.core.node_answer import (
     SourceSeen,
 )
 from penstock.core.run_steps import CheckResult
-from penstock.doctor import preflight_step
-from penstock.doctor.preflight import node_view, readers, requirements
-from penstock.doctor.preflight.results import Looks
+from penstock.doctor import preflight_requirements, preflight_results, preflight_step, preflight_target
+from penstock.doctor.preflight_results import Looks
 from penstock.fs.owners import owner
 from penstock.host import machine_settings
 from penstock.jobs.bandwidth import set_cap
@@ -82,8 +81,8 @@ HOST = HostSeen("n1", "6.1.0", "x86_64", 8, 1 << 34, 1000, 1000, (1000,))
     ids=["same", "another address", "options", "file system", "caches", "silent"],
 )
 def test_the_mount_of_a_node_beside_this_machines(there: MountSeen, verdicts: list[str], words: str) -> None:
-    """The rows of `node_view.mount_results`."""
-    results = node_view.mount_results("target on n1", there, HERE)
+    """The rows of `preflight_results.mount_results`."""
+    results = preflight_results.mount_results("target on n1", there, HERE)
     assert [one.verdict for one in results] == verdicts
     assert {one.about for one in results} == {"target on n1"}
     assert words in results[-1].found
@@ -109,8 +108,8 @@ def test_the_mount_of_a_node_beside_this_machines(there: MountSeen, verdicts: li
 def test_s19_the_owner_of_a_nodes_file_there_and_here(
     there: tuple[int, int, str, str], here: tuple[int, int, str, str], verdicts: list[str], words: str
 ) -> None:
-    """S19: the rows of `node_view.owner_results`."""
-    results = node_view.owner_results("ids on n1", OwnerSeen(*there), OwnerSeen(*here))
+    """S19: the rows of `preflight_results.owner_results`."""
+    results = preflight_results.owner_results("ids on n1", OwnerSeen(*there), OwnerSeen(*here))
     assert [one.verdict for one in results] == verdicts
     assert words in " ".join(one.found for one in results)
     assert all(one.mend for one in results if one.verdict != "ok")
@@ -121,7 +120,7 @@ def test_what_the_nodes_own_checks_saw_has_its_name_and_is_not_said_twice() -> N
     other = CheckResult("NFS mount /t", "vers=3", "stop", "4", "mount it so")
     future = {"about": "x", "found": "y", "verdict": "of a later version"}
     answer = NodeAnswer(HOST, HERE, [], [same._asdict(), other._asdict(), future])
-    results = node_view.judged("n1", answer, HERE, {}, [same])
+    results = preflight_results.judged("n1", answer, HERE, {}, [same])
     assert results[1:] == [
         other._replace(about="NFS mount /t on n1"),
         CheckResult("x on n1", "y", "note"),
@@ -277,13 +276,13 @@ NFS4 = "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"
 def test_s14_what_a_node_says_of_acls(
     wanted: tuple[str, ...], acls: AclsSeen, verdicts: list[str], words: str
 ) -> None:
-    """S14: the rows of `readers.judged_acl`."""
+    """S14: the rows of `preflight_target.judged_acl`."""
     config = DatasetConfig("data", (), permissions=PermissionsConfig(acl=wanted))
     answer = NodeAnswer(HOST, HERE, (), penstock="1.0", acls=acls)
     answer = node_answer.NODE_ANSWER.from_json(
         json.dumps(node_answer.NODE_ANSWER.to_json(answer)).encode(), "n1"
     )
-    results = readers.judged_acl("n1", config, TargetConfig(Path("/t")), answer)
+    results = preflight_target.judged_acl("n1", config, TargetConfig(Path("/t")), answer)
     assert [(one.about, one.verdict) for one in results] == [("ACL on n1", verdict) for verdict in verdicts]
     assert words in " ".join(one.found for one in results)
     if verdicts == ["stop"]:
@@ -330,15 +329,15 @@ def test_s14_a_node_whose_mount_keeps_no_acls_is_named_and_stops(tmp_path: Path)
 def test_s19_a_group_of_the_acl_there_and_here(
     there: tuple[int | None, str], mapped: bool, verdict: str, words: str
 ) -> None:
-    """S19: the rows of `readers.entry_results`."""
+    """S19: the rows of `preflight_target.entry_results`."""
     here = AclEntrySeen("group:lab:r-X", 41, "lab")
-    results = readers.entry_results("n1", [AclEntrySeen(here.entry, *there)], [here], mapped=mapped)
+    results = preflight_target.entry_results("n1", [AclEntrySeen(here.entry, *there)], [here], mapped=mapped)
     assert [one.verdict for one in results] == ([verdict] if verdict else [])
     for one in results:
         assert one.about == "ACL on n1"
         assert words in one.found
         assert one.mend
-    assert readers.entry_results("n1", [], [here], mapped=mapped) == []
+    assert preflight_target.entry_results("n1", [], [here], mapped=mapped) == []
 
 
 def test_s19_an_account_of_the_acl_with_another_number_on_a_node_stops(tmp_path: Path) -> None:
@@ -369,7 +368,7 @@ def test_s19_an_account_of_the_acl_with_another_number_on_a_node_stops(tmp_path:
 
 def test_s19_a_node_names_who_has_the_number_of_the_submitting_machine() -> None:
     """S19: here bin is 2."""
-    found = readers.acl_entries(["user:daemon:r", "user:no-such-user:r", "group:4243:r"], [2, 2, 0])
+    found = preflight_target.acl_entries(["user:daemon:r", "user:no-such-user:r", "group:4243:r"], [2, 2, 0])
     assert found == (
         AclEntrySeen("user:daemon:r", 1, "bin"),
         AclEntrySeen("user:no-such-user:r", None, "bin"),
@@ -399,7 +398,7 @@ def test_s25_what_a_node_says_of_the_folder_of_the_link(
     there: BandwidthFolderSeen, verdict: str, words: str
 ) -> None:
     """S25: the rows of `bandwidth.on_node`."""
-    (result,) = requirements.on_node("n1", there)
+    (result,) = preflight_requirements.on_node("n1", there)
     assert (result.about, result.verdict) == ("bandwidth folder on n1", verdict)
     assert words in result.found
     assert bool(result.mend) == (verdict == "stop")

@@ -14,7 +14,7 @@ from penstock.config.settings import ModeRule, PermissionsConfig, SourceConfig, 
 from penstock.core.errors import ConfigError, NoSpaceError, PreflightError
 from penstock.core.run_steps import CheckResult
 from penstock.doctor import preflight_step
-from penstock.doctor.preflight.results import Looks
+from penstock.doctor.preflight_results import Looks
 from penstock.fs.owners import NFS4, acl_refusal, judge_acl
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.config.settings import ModeRule, PermissionsConfig
-from penstock.doctor.preflight import readers
-from penstock.doctor.preflight.readers import Way
+from penstock.doctor import preflight_target
+from penstock.doctor.preflight_target import Way
 from penstock.fs import owners
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ HOME = "/home/ann (mode 0700)"
 def test_who_reads_is_said_with_the_key_that_changes_it(
     policy: PermissionsConfig, others: bool | None, closed: str, verdict: str, found: str, mend: str
 ) -> None:
-    said = readers.judged(policy, Way("ann", "ml", others, closed))
+    said = preflight_target.judged_readers(policy, Way("ann", "ml", others, closed))
     assert (said.about, said.verdict) == ("readers", verdict)
     assert found in said.found
     assert mend in said.mend
@@ -60,7 +60,7 @@ def test_who_reads_is_said_with_the_key_that_changes_it(
 def test_modes_by_which_a_release_can_be_written_are_one_warning(
     policy: PermissionsConfig, found: str
 ) -> None:
-    said = readers.writable(policy)
+    said = preflight_target.writable(policy)
     assert [result.verdict for result in said] == (["warning"] if found else [])
     assert all(found in result.found and "0444" in result.mend for result in said)
 
@@ -85,6 +85,6 @@ def test_a_group_has_others_by_its_members_and_by_their_own_group(
 
 
 def test_a_closed_folder_above_a_target_that_is_not_there_yet_is_named(tmp_path: Path) -> None:
-    said = readers.of_folder(PermissionsConfig(), tmp_path / "datasets/photos", None)
+    said = preflight_target.of_folder(PermissionsConfig(), tmp_path / "datasets/photos", None)
     closed = said.found.partition(" alone: ")[2].removesuffix(" (mode 0700) lets nobody else in")
     assert tmp_path.is_relative_to(closed), "pytest makes its own folder 0700"

@@ -25,7 +25,7 @@ from tests.support.whole_way import content
 
 from penstock.cluster.registry import start_together
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.doctor.selftest import two_nodes
+from penstock.doctor import selftest_two_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,7 +195,7 @@ def test_a_selftest_says_why_there_are_no_two_nodes(
     for name, value in machine.env.items():
         monkeypatch.setenv(name, value)
     config = ClusterConfig(backend="slurm", options=JobOptions(partition="nope"))
-    srun = start_together(config, ["selftest-peer", str(bed.nodes[0])], two_nodes.NODES, 60)
+    srun = start_together(config, ["selftest-peer", str(bed.nodes[0])], selftest_two_nodes.NODES, 60)
     assert srun is not None
     (row,) = with_peers([srun])
     assert row.verdict == "note"

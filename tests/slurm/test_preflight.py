@@ -21,7 +21,7 @@ from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.errors import FailedError, PreflightError, TransientError
-from penstock.doctor.preflight import node_view
+from penstock.doctor import preflight_results
 from penstock.host import kernel_facts
 from penstock.host.kernel_facts import JobEnvironment
 
@@ -237,7 +237,7 @@ def test_l1_what_this_cluster_makes_of_reserved_cores(slurm: Machine) -> None:
     """L1, S22: n1 and n2 keep a core each, nothing confines jobs, and the nodes have 8 pretended CPUs."""
     cluster = open_cluster(ClusterConfig(backend="slurm", options=GOOD, probe=False))
     assert cluster.check(["copy"]) == []
-    results = cluster.core_results(["copy"], {"n1": node_view.of_this_node(), "n3": None})
+    results = cluster.core_results(["copy"], {"n1": preflight_results.of_this_node(), "n3": None})
     found = {one.about: one for one in results[""]}
     assert {about: one.verdict for about, one in found.items()} == {
         "AllowSpecResourcesUsage": "warning",

@@ -13,7 +13,7 @@ from tests.support.kinds import DOCUMENTS
 from penstock.core import element_documents, row_codec
 from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.model import Entry, Expected, Record, Surveyed
-from penstock.doctor.selftest import selftest
+from penstock.doctor import selftest
 from penstock.tables import json_files
 from penstock.tables.tables import Form, read_batches
 from penstock.workflow import controller_job

@@ -12,7 +12,7 @@ from tests.support import machines
 
 from penstock.cluster.registry import constrained_cores
 from penstock.core.node_answer import FileValue, HeldCores
-from penstock.doctor.preflight import node_view
+from penstock.doctor import preflight_results
 from penstock.fs import weka as cores
 from penstock.host.command import Answer
 
@@ -151,18 +151,18 @@ def test_what_a_node_says_of_its_cores(tmp_path: Path) -> None:
     (tmp_path / "etc/slurm").mkdir(parents=True)
     (tmp_path / "etc/slurm/cgroup.conf").write_text("ConstrainCores = yes\n")
     proc = mounted(tmp_path / "proc")
-    plain = node_view.of_this_node(proc, sys, tmp_path)
+    plain = preflight_results.of_this_node(proc, sys, tmp_path)
     assert (len(plain.machine.cores), plain.weka, plain.held, plain.isolate_cpusets) == (56, False, (), ())
     (tmp_path / "etc/wekaio").mkdir()
     proc = mounted(tmp_path / "other", "core=26,core=27,net=ib0", "num_cores=0,net=udp,container_name=b")
-    full = node_view.of_this_node(proc, sys, tmp_path)
+    full = preflight_results.of_this_node(proc, sys, tmp_path)
     assert (full.weka, full.udp, len(full.isolate_cpusets)) == (True, True, 2)
     assert full.machine == plain.machine
 
 
 def test_a_machine_that_sys_says_nothing_of_is_asked_of_lscpu(tmp_path: Path) -> None:
     """L3: `lscpu -J`, where /sys lacks it."""
-    assert node_view.of_this_node(mounted(tmp_path / "proc"), tmp_path, tmp_path).machine.cores
+    assert preflight_results.of_this_node(mounted(tmp_path / "proc"), tmp_path, tmp_path).machine.cores
 
 
 def test_constrain_cores_of_a_nodes_own_file(tmp_path: Path) -> None:

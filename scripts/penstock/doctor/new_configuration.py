@@ -28,8 +28,8 @@ from penstock.config.settings import AUTO_CORES, SourceConfig
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import did_you_mean, printable
 from penstock.core.run_steps import RUN_IN_ELEMENTS, CheckResult
-from penstock.doctor.preflight import readers, target_checks
-from penstock.doctor.preflight.results import Answers, folders
+from penstock.doctor import preflight_target
+from penstock.doctor.preflight_results import Answers, folders
 from penstock.fs.owners import group_name, group_number
 from penstock.host.kernel_facts import nearest
 
@@ -119,8 +119,10 @@ def propose(asked: Asked, path: Path) -> Proposed:
 
 def _readers(folder: Path, policy: PermissionsConfig, *, silent: bool) -> CheckResult:
     if silent:
-        return CheckResult(readers.ABOUT, "not known: the target does not answer", "note")
-    return readers.of_folder(policy, folder, None if policy.group is None else group_number(policy.group))
+        return CheckResult(preflight_target.ABOUT, "not known: the target does not answer", "note")
+    return preflight_target.of_folder(
+        policy, folder, None if policy.group is None else group_number(policy.group)
+    )
 
 
 def _target_text(root: Path, answers: Answers) -> str:
@@ -128,7 +130,7 @@ def _target_text(root: Path, answers: Answers) -> str:
         store = answers.facts(root, "the target")
     except (PreflightError, OSError):
         return "its file system does not answer now"
-    return target_checks.described(root, store)
+    return preflight_target.described(root, store)
 
 
 def _missing(root: Path) -> Iterator[str]:

@@ -101,7 +101,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
     mistake, and for a missing file."""
     from penstock.config import loader
     from penstock.config.site import FILE
-    from penstock.doctor.preflight import requirements
+    from penstock.doctor import preflight_requirements
 
     if parsed.dataset:
         raise ConfigError("--site is about the site's file, not a dataset", hint="leave the dataset out")
@@ -109,7 +109,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
     site, path = loader.site_file(draft), draft or FILE
     if site is None and draft is not None:
         raise ConfigError("there is no such file", where=str(path), hint="correct the path after --site")
-    rows = [] if site is None else list(requirements.site_rows(site))
+    rows = [] if site is None else list(preflight_requirements.site_rows(site))
     document = {"file": str(path), "results": rows}
     session.receipt(document)
     if parsed.json:

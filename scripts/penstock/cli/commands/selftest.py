@@ -1,6 +1,6 @@
 """`penstock selftest`: tries what a folder's file system does, and prints a table for its administrator.
 
-`doctor.selftest.selftest` works in a hidden folder of that folder and one in TMPDIR, both removed at the end.
+`doctor.selftest` works in a hidden folder of that folder and one in TMPDIR, both removed at the end.
 It takes at most 1 GiB and ten minutes; with SLURM, two nodes take part.
 """
 
@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     `--fill-quota` finds no own quota."""
     from penstock.cluster.registry import start_together
     from penstock.core import human
-    from penstock.doctor.selftest import selftest, two_nodes
+    from penstock.doctor import selftest, selftest_two_nodes
 
     folder, cluster = _folder(parsed, session), _cluster(parsed, session)
 
@@ -53,7 +53,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             output.say(f"selftest: {stage} ...")
 
     def start_peers(place: Path) -> Sequence[subprocess.Popen[bytes]]:
-        peers = start_together(cluster, ["selftest-peer", str(place)], two_nodes.NODES, two_nodes.SECONDS)
+        peers = start_together(
+            cluster, ["selftest-peer", str(place)], selftest_two_nodes.NODES, selftest_two_nodes.SECONDS
+        )
         return [] if peers is None else [peers]
 
     result = selftest.run(folder, session.stop.wait, report, start_peers, fill_quota=parsed.fill_quota)

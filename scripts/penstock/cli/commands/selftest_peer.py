@@ -19,9 +19,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
-    from penstock.doctor.selftest import two_nodes
+    from penstock.doctor import selftest_two_nodes
 
-    two_nodes.serve(parsed.folder, sys.stdin, sys.stdout)
+    selftest_two_nodes.serve(parsed.folder, sys.stdin, sys.stdout)
     return 0
 
 

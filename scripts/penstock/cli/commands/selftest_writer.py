@@ -1,5 +1,5 @@
 """`penstock selftest-writer`: the process that a selftest kills while it writes
-(`doctor.selftest.interruptions`)."""
+(`doctor.selftest`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
     """Write some dozens of files slowly. Returns 0 where nobody killed the process."""
-    from penstock.doctor.selftest import interruptions
+    from penstock.doctor import selftest
 
-    interruptions.write(parsed.folder)
+    selftest.write(parsed.folder)
     return 0
 
 

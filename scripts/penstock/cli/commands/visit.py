@@ -34,7 +34,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.config.serialization import from_json
     from penstock.config.settings import DatasetConfig, TargetConfig
     from penstock.core import node_answer
-    from penstock.doctor.preflight import cluster
+    from penstock.doctor import preflight_step
     from penstock.fs import owners
 
     request = json.loads(sys.stdin.readline())
@@ -60,7 +60,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         finally:
             signal.alarm(0)
 
-    answer = cluster.answer(
+    answer = preflight_step.answer(
         from_json(DatasetConfig, request["dataset"]),
         from_json(TargetConfig, request["target"]),
         check,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from penstock.core.run_steps import Verdict
-    from penstock.doctor.selftest.measurements import Budget
+    from penstock.doctor.selftest_measurements import Budget
 
 
 # The command on each of the two nodes, which carries out orders on files, and replies to each order.

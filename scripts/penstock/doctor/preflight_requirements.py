@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.config.site import Site
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.results import Answers, Looks
+    from penstock.doctor.preflight_results import Answers, Looks
     from penstock.jobs.bandwidth import Overview
 
 

@@ -1,1 +1,0 @@
-"""`penstock selftest`: measures the behaviour of a file system, on a real mount and within minutes."""
