@@ -2,7 +2,7 @@
 environment variable.
 
 `python docs/configuration.py` (`make docs`). Keys come from the annotations of `penstock.config.settings`,
-options from those of `penstock.config.option_keys`, packages of protocols from the source that opens them,
+options from those of `penstock.config.source_kinds`, packages of protocols from the source that opens them,
 environment variables from docs/environment.yaml. A test fails where a page is not what this prints.
 """
 

@@ -9,7 +9,7 @@ from tests.support.commands import penstock
 
 from penstock.cli import argument_parser
 from penstock.cli.session import Session
-from penstock.config import file_choice
+from penstock.config import command_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_the_first_that_there_is_counts(
     counts: str,
 ) -> None:
     written(tmp_path, *(f"{name}.yaml" for name in files))
-    monkeypatch.setenv(file_choice.VARIABLE, variable)
+    monkeypatch.setenv(command_options.VARIABLE, variable)
     words = ["--config", option] if option else []
     done = penstock(*words, "run", "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_a_file_that_the_environment_names_and_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, "config.yaml")
-    monkeypatch.setenv(file_choice.VARIABLE, "nowhere.yaml")
+    monkeypatch.setenv(command_options.VARIABLE, "nowhere.yaml")
     done = penstock("status", cwd=tmp_path)
     assert done.returncode == 2
     assert "[nowhere.yaml]: the environment variable PENSTOCK_CONFIG names it" in done.stderr
@@ -121,7 +121,7 @@ def test_a_run_by_the_file_that_counts_stages_and_names_no_option(
         f"target: {{root: {tmp_path}/target, keep_free: 0}}\n"
         f"datasets: {{d: {{source: {tmp_path}/source}}, lost: {{source: {tmp_path}/nowhere}}}}\n"
     )
-    monkeypatch.setenv(file_choice.VARIABLE, "elsewhere.yaml")
+    monkeypatch.setenv(command_options.VARIABLE, "elsewhere.yaml")
     done = penstock("run", "d", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     done = penstock("path", "d", cwd=tmp_path)

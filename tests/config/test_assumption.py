@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.config.assumption import Assumption, read
+from penstock.config.quantities import Assumption, read_assumption
 
 
 def test_all_that_can_be_assumed() -> None:
     text = "20PB, 200M files, nodes=16, link=70Gbit/s,nic=100Gbit/s, metadata=5000/s"
-    given = read(f"{text}, egress=0.05/GB, get=0.4/M")
+    given = read_assumption(f"{text}, egress=0.05/GB, get=0.4/M")
     assert (given.bytes, given.files, given.nodes) == (20 * 10**15, 200_000_000, 16)
     assert given.rates == {"link": 70e9 / 8, "nic": 100e9 / 8, "metadata": 5000.0}
     assert given.prices == pytest.approx({"egress": 0.05e-9, "get": 0.4e-6})
-    assert read("1.5k files") == Assumption(files=1500)
-    assert read("20 PB, 200 M files, link = 70 Gbit/s") == Assumption(
+    assert read_assumption("1.5k files") == Assumption(files=1500)
+    assert read_assumption("20 PB, 200 M files, link = 70 Gbit/s") == Assumption(
         20 * 10**15, 200_000_000, rates={"link": 70e9 / 8}
     )
-    assert read("") == Assumption()
+    assert read_assumption("") == Assumption()
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_all_that_can_be_assumed() -> None:
 )
 def test_what_cannot_be_read_is_named(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why.replace(".", r"\.")):
-        read(text)
+        read_assumption(text)

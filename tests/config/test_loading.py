@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.support.fixed_settings import fixed
 
-from penstock.config import semantic_checks, serialization, settings
+from penstock.config import serialization, settings, validation
 from penstock.config.annotations import keys_of
 from penstock.config.loader import load
 from penstock.config.serialization import deciding, from_json, to_json
@@ -127,7 +127,7 @@ def test_each_setting_has_a_key_or_is_fixed() -> None:
     def names(kind: Any) -> set[str]:
         return set(kind.__dataclass_fields__) - fixed(kind)
 
-    of_one = set(semantic_checks.OF_ONE_SOURCE)
+    of_one = set(validation.OF_ONE_SOURCE)
     assert set(keys_of(settings.Config)) == names(settings.Config)
     for kind in (*SECTIONS.values(), settings.JobOptions, settings.PermissionsConfig, settings.ModeRule):
         assert set(keys_of(kind)) == names(kind), kind

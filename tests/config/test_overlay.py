@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.config import loader, parsed_mapping, strict_yaml
+from penstock.config import loader, strict_yaml
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ engine:
 def _compose(tmp_path: Path, text: str, **sections: str) -> bytes | None:
     file = tmp_path / "my.yaml"
     file.write_text(text)
-    config, content = loader.compose(loader.read_base(file), parsed_mapping.parse(sections.items()), "made")
+    config, content = loader.compose(
+        loader.read_base(file), strict_yaml.parse_mapping(sections.items()), "made"
+    )
     if content is not None:
         (tmp_path / "made.yaml").write_bytes(content)
         assert loader.load(tmp_path / "made.yaml") == config
@@ -104,7 +106,7 @@ def test_the_files_own_problems_keep_their_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[1", "{a: 1, a: 2}", "&a 1", "!!str x", "{1: 2}"])
 def test_what_is_no_yaml_is_named(text: str) -> None:
     with pytest.raises(strict_yaml.StrictYamlError, match=r"^engine="):
-        parsed_mapping.parse([("engine", text)])
+        strict_yaml.parse_mapping([("engine", text)])
 
 
 @settings(deadline=None)
@@ -124,5 +126,5 @@ def test_what_is_no_yaml_is_named(text: str) -> None:
 )
 def test_the_text_says_what_was_given(value: object) -> None:
     document = strict_yaml.parse(json.dumps({"old": 1}))
-    made = parsed_mapping.laid_over(document, {"new": value}, "made")
+    made = strict_yaml.laid_over(document, {"new": value}, "made")
     assert strict_yaml.parse(made.content.decode()).value == {"old": 1, "new": value}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.config import loader, parsed_mapping
+from penstock.config import loader, strict_yaml
 from penstock.core.errors import ConfigError
 
 MINIMAL = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/p/"}}}
@@ -16,9 +16,9 @@ MINIMAL = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/
 def _compose(text: str) -> Any:
     """What becomes of a section `mine` of a file with this text, as Snakemake reads it."""
     values = yaml.load(text, Loader=yaml.FullLoader)["mine"]
-    document, unclear = parsed_mapping.document(values, [parsed_mapping.ConfigText("outer.yaml", text)])
+    document, unclear = strict_yaml.document(values, [strict_yaml.ConfigText("outer.yaml", text)])
     base = loader.BaseConfiguration("of module mine", None, document, unclear)
-    return loader.compose(base, parsed_mapping.Values({}, {}), "made")
+    return loader.compose(base, strict_yaml.Values({}, {}), "made")
 
 
 def _text(**sections: str) -> str:
@@ -80,8 +80,8 @@ def test_what_program_code_made_is_refused_unless_it_is_plain() -> None:
     for _ in range(40):
         deep = [deep]
     for value in (object(), {1, 2}, b"x", float("nan"), deep, "\ud800"):
-        document, unclear = parsed_mapping.document({**MINIMAL, "cluster": {"partition": value}}, [])
+        document, unclear = strict_yaml.document({**MINIMAL, "cluster": {"partition": value}}, [])
         with pytest.raises(ConfigError, match=r"cluster\.partition"):
             loader.compose(
-                loader.BaseConfiguration("x", None, document, unclear), parsed_mapping.Values({}, {}), "made"
+                loader.BaseConfiguration("x", None, document, unclear), strict_yaml.Values({}, {}), "made"
             )

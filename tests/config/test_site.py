@@ -20,7 +20,7 @@ from penstock.cluster.slurm.site import NewOptions
 from penstock.config import loader, site, validation
 from penstock.config.annotations import keys_of
 from penstock.config.loader import load, target_at
-from penstock.config.site_bounds import Bounds
+from penstock.config.site import Bounds
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import printable
 from penstock.doctor import new_configuration

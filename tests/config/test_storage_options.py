@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from penstock.config import option_keys, source_kinds
+from penstock.config import source_kinds
 from penstock.config.loader import load
 from penstock.core.errors import ConfigError
 
@@ -114,7 +114,7 @@ def test_options_of_the_dataset_go_to_the_sources_that_know_them(tmp_path: Path)
 
 
 def test_each_class_of_options_is_a_kind_s_and_each_scheme_of_one_kind() -> None:
-    classes = {part for name, part in vars(option_keys).items() if name.endswith("Options")}
+    classes = {part for name, part in vars(source_kinds).items() if name.endswith("Options")}
     assert {kind.options for kind in source_kinds.KINDS} - {None} == classes
     schemes = [scheme for kind in source_kinds.KINDS for scheme in kind.schemes]
     assert len(schemes) == len(set(schemes))

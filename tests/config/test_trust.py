@@ -11,7 +11,7 @@ import pytest
 from tests.support.commands import parsers, penstock
 
 from penstock.cli import argument_parser, flags
-from penstock.config import loader, trust
+from penstock.config import loader
 from penstock.config.annotations import RUNS, WRITES, Key, keys_of
 from penstock.config.settings import Config
 from penstock.config.source_kinds import KINDS
@@ -90,10 +90,10 @@ def test_a_configuration_that_others_may_write_names_nothing_that_is_run_or_writ
     tmp_path: Path, key: str
 ) -> None:
     file = configuration(tmp_path, **{key: VALUES[key]})
-    trust.refuse(loader.load(file), file)
+    loader.refuse(loader.load(file), file)
     file.chmod(0o664)
     with pytest.raises(ConfigError, match=f"^{key} is refused: others than this ") as refused:
-        trust.refuse(loader.load(file), file)
+        loader.refuse(loader.load(file), file)
     assert refused.value.where == str(file)
     assert refused.value.why == f"{file} belongs to uid {file.stat().st_uid}, with mode 0664"
     done = penstock("--config", str(file), "run", cwd=tmp_path)
@@ -105,17 +105,17 @@ def test_a_configuration_that_others_may_write_names_nothing_that_is_run_or_writ
 def test_what_stages_nothing_goes_on_without_such_a_program(tmp_path: Path) -> None:
     file = configuration(tmp_path, **{"cluster.python": "/opt/x", "cluster.pyslurm_python": "/opt/y"})
     file.chmod(0o664)
-    config = trust.bounded(loader.load(file), file, staging=False)
+    config = loader.bounded(loader.load(file), file, staging=False)
     assert (config.cluster.python, config.cluster.pyslurm_python) == (None, None)
     assert penstock("--config", str(file), "status", cwd=tmp_path).returncode == 0
     with pytest.raises(ConfigError, match=r"^cluster\.python is refused"):
-        trust.bounded(loader.load(file), file, staging=True)
+        loader.bounded(loader.load(file), file, staging=True)
 
 
 def test_the_interpreter_that_runs_now_may_be_named(tmp_path: Path) -> None:
     file = configuration(tmp_path, **{"cluster.python": sys.executable})
     file.chmod(0o664)
-    trust.refuse(loader.load(file), file)
+    loader.refuse(loader.load(file), file)
 
 
 @pytest.mark.parametrize(

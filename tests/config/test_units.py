@@ -15,7 +15,7 @@ from penstock.config import quantities
     ],
 )  # fmt: skip
 def test_sizes(text: object, bytes_: int) -> None:
-    assert quantities.size(text) == bytes_
+    assert quantities.read_size(text) == bytes_
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_sizes(text: object, bytes_: int) -> None:
 )  # fmt: skip
 def test_what_is_no_size(text: object) -> None:
     with pytest.raises(ValueError, match="must"):
-        quantities.size(text)
+        quantities.read_size(text)
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_what_is_no_size(text: object) -> None:
     [("1GiB/s", 1 << 30), ("20Gbit/s", 2_500_000_000), ("8bit/s", 1), ("100MB/s", 100_000_000)],
 )
 def test_rates(text: str, rate: int) -> None:
-    assert quantities.rate(text) == rate
+    assert quantities.read_rate(text) == rate
 
 
 @pytest.mark.parametrize("text", ["20Gbit", "1GiB", "0B/s", 5, "1GiB/min", "1bit/s", "20Gib/s"])
 def test_what_is_no_rate(text: object) -> None:
     with pytest.raises(ValueError, match="must"):
-        quantities.rate(text)
+        quantities.read_rate(text)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_what_is_no_rate(text: object) -> None:
     [("30s", 30.0), ("30min", 1800.0), ("4h", 14400.0), ("2d", 172800.0), ("250ms", 0.25)],
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert quantities.duration(text) == seconds
+    assert quantities.read_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["4", 4, "4 h", "0s", "4m", "1:00:00", "1h30min", "-1s"])
 def test_what_is_no_duration(text: object) -> None:
     with pytest.raises(ValueError, match="must"):
-        quantities.duration(text)
+        quantities.read_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_is_no_duration(text: object) -> None:
     ],
 )
 def test_modes(text: str, folder: bool, bits: int) -> None:
-    assert quantities.mode(text, folder=folder) == bits
+    assert quantities.read_mode(text, folder=folder) == bits
 
 
 @pytest.mark.parametrize(
@@ -83,19 +83,19 @@ def test_modes(text: str, folder: bool, bits: int) -> None:
 )  # fmt: skip
 def test_refused_modes(text: object, folder: bool, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        quantities.mode(text, folder=folder)
+        quantities.read_mode(text, folder=folder)
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10**15), st.sampled_from(["B", "KiB", "MiB", "GiB", "kB", "MB"]))
 def test_whole_sizes_are_exact(count: int, unit: str) -> None:
-    assert quantities.size(f"{count}{unit}") == count * quantities.size(f"1{unit}")
+    assert quantities.read_size(f"{count}{unit}") == count * quantities.read_size(f"1{unit}")
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.text(max_size=20))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for parse in (quantities.size, quantities.rate, quantities.duration):
+    for parse in (quantities.read_size, quantities.read_rate, quantities.read_duration):
         try:
             assert parse(text) >= 0
         except ValueError as error:

@@ -18,7 +18,7 @@ import pytest
 from penstock.cli.command_table import COMMANDS, GROUPS, HIDDEN, STEP
 from penstock.config.annotations import Named, keys_of
 from penstock.config.settings import Config, DescribeConfig
-from penstock.config.site_bounds import Bounds
+from penstock.config.site import Bounds
 from penstock.config.source_kinds import KINDS as SOURCE_KINDS
 from penstock.core import errors
 

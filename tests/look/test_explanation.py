@@ -15,7 +15,7 @@ from tests.support.published import published
 from tests.support.staging_runs import context_for, tree
 
 from penstock.cli import main
-from penstock.config import assumption
+from penstock.config import quantities
 from penstock.config.settings import BandwidthConfig, PlanConfig
 from penstock.core import typed_json
 from penstock.core.errors import PreflightError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.catalogue_rows import Explanation
     from penstock.dataset.context import Context
 
-NOTHING = assumption.Assumption()
+NOTHING = quantities.Assumption()
 FILES = {
     **{f"small/{index}": b"x" * 10 for index in range(40)},
     "large": b"y" * 300_000,
@@ -38,7 +38,7 @@ SMALL_GIANTS = PlanConfig(giant_bytes=2_000_000)
 
 
 def of_data(context: Context, given: str = "") -> Explanation:
-    return explanation.of_dataset(context, "data", assumption.read(given))
+    return explanation.of_dataset(context, "data", quantities.read_assumption(given))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.place import Place, job_user
 from tests.cluster.processes import wait_for
 
-from penstock.config import file_choice, loader
+from penstock.config import command_options, loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def test_what_is_written_passes_preflight(place: Place) -> None:
 def test_a_submitted_run_takes_the_configuration_that_the_environment_names(place: Place) -> None:
     """The variable reaches no job: the file's path does."""
     place.fill("scans", 2)
-    named = {file_choice.VARIABLE: "named.yaml"}
+    named = {command_options.VARIABLE: "named.yaml"}
     words = (str(place.source / "scans"), str(place.target))
     place.ends(place.start(*PENSTOCK, "init", *words, env=named))
     told = place.ends(place.start(*PENSTOCK, "run", "--submit", env=named))

@@ -16,7 +16,7 @@ import pytest
 from tests.support.commands import kill_session, started, until
 from tests.support.images import file_system
 
-from penstock.config import loader, site, trust
+from penstock.config import loader, site
 from penstock.core.errors import ConfigError
 from penstock.keep import notices
 
@@ -251,17 +251,17 @@ def test_a_configuration_that_others_may_write_calls_no_command(
     folder.chmod(folder_mode)
     config = loader.load(file)
     if not wrong:
-        trust.refuse(config, file)
+        loader.refuse(config, file)
         return
     with pytest.raises(ConfigError) as refused:
-        trust.refuse(config, file)
+        loader.refuse(config, file)
     assert refused.value.why.startswith(str(file if wrong == "file" else folder))
     assert "/bin/n" in refused.value.hint
     assert notices.send(config, file)["d"][0].startswith(
         "not all notices were sent: notify.command is refused"
     )
     site.FILE.write_text("notify: {programs: [/bin/other, /bin/n]}\n")
-    trust.refuse(config, file)
+    loader.refuse(config, file)
 
 
 def test_a_run_of_such_a_configuration_is_refused(place: Place, mailbox: Mailbox) -> None:

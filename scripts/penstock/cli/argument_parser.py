@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.cli import flags
 from penstock.cli.command_table import COMMANDS, GROUPS, STEP, Command
-from penstock.config.backends import BACKENDS
+from penstock.config.command_options import BACKENDS
 from penstock.core import run_steps
 from penstock.core.human import nearest, slips
 

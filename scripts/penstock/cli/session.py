@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.cli import output
 from penstock.cli.error_report import close_log, logged, open_log
-from penstock.config import file_choice
+from penstock.config import command_options
 from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, PreflightError
 from penstock.core.human import did_you_mean, in_quotes
 from penstock.dataset.context import Context, Stop
@@ -103,13 +103,13 @@ class Session:
     @property
     def file(self) -> Path:
         """The configuration's path. Raises ConfigError."""
-        return file_choice.required(self.parsed.config)
+        return command_options.required(self.parsed.config)
 
     def config(self) -> Config:
         """Load the configuration, with --backend merged in, within the site file's bounds. Commands that
         stage (`rights.stages`) get a ConfigError for values that exceed the bounds, and for programs that
         other accounts may have chosen (`trust`). Also raises the errors of `reached`."""
-        from penstock.config import trust
+        from penstock.config import loader
         from penstock.config.loader import load
         from penstock.dataset import rights
         from penstock.host import kernel_facts
@@ -117,7 +117,7 @@ class Session:
         staging = rights.stages(self.parsed.command, vars(self.parsed))
         in_job = kernel_facts.current_job().proven
         config = load(self.file, self.parsed.backend, staging=staging, in_job=in_job)
-        config = trust.bounded(config, self.file, staging=staging)
+        config = loader.bounded(config, self.file, staging=staging)
         if self.parsed.asks_servers:
             reached(config.target)
         return config
@@ -173,7 +173,7 @@ class Session:
         """The command for hints: `penstock` with --config, --backend and --as-root. A --config that changes
         nothing is left out."""
         words = ["penstock"]
-        config_file, otherwise = self.parsed.config, file_choice.chosen()
+        config_file, otherwise = self.parsed.config, command_options.chosen()
         if config_file is not None and (otherwise is None or config_file.absolute() != otherwise.absolute()):
             words += ["--config", str(config_file)]
         if self.parsed.backend:

@@ -162,7 +162,7 @@ class Named(ValueKind):
 
 
 FIXED = "fixed"  # mark of a field that is no key
-# marks of keys that name a file to write, or a program to run (`config.trust`)
+# marks of keys that name a file to write, or a program to run (`config.loader`)
 WRITES, RUNS = "writes", "runs"
 EITHER = "either"  # mark of keys of a mapping, exactly one of which must be given
 NOT_NULL = "not null"  # mark of keys for which `null` may not be written, though an unset field is None

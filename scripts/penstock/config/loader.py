@@ -1,29 +1,37 @@
-"""Loads a YAML file as the typed `Config`, after all checks, including those against the site's bounds. Also
-reads settings that no configuration sets, and the file in a dataset's `describe`.
+"""From a YAML file to the typed `Config`, checked, and within the site's file; with settings that no
+configuration sets, and the file that a dataset's `describe` names. Also which configuration may name files to
+write and programs to run.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config import parsed_mapping, quantities, semantic_checks, site, strict_yaml, validation
-from penstock.config.backends import BACKENDS
-from penstock.config.semantic_checks import URL_SCHEME, Section
+from penstock.config import quantities, site, strict_yaml, validation
+from penstock.config.annotations import keys_of
+from penstock.config.command_options import BACKENDS
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, DescribeConfig, JobOptions, Reach, TargetConfig
-from penstock.config.site_bounds import Bounds
+from penstock.config.site import Bounds
 from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
-from penstock.config.validation import Problem
+from penstock.config.validation import URL_SCHEME, Problem, Section
 from penstock.core.errors import ConfigError
 from penstock.core.human import in_quotes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
+
+# Loads a YAML file as the typed `Config`, after all checks, including those against the site's bounds. Also
+# reads settings that no configuration sets, and the file in a dataset's `describe`.
 
 # Settings that no configuration sets: fields marked `FIXED` in `config.settings`. Tests set some by an
 # environment variable, such as shards of ten files.
@@ -107,12 +115,12 @@ def _unusable_description(path: Path, why: str) -> ConfigError:
 #
 # Mistakes raise a ConfigError with up to MAX_LISTED problems. Each has its key path, line and value (never a
 # secret's value), and advice. All problems come from the first stage that finds any: YAML, secrets, the form
-# of values (`validation`, `storage_options`), combinations of keys (`semantic_checks`), the site's bounds.
+# of values (`validation`, `storage_options`), combinations of keys (`validation`), the site's bounds.
 
 MAX_LISTED = 20  # number of problems in a message, at most
 _BY_OPTION = -2
 # {line number of a value that is in no file: words that replace the line in messages}
-_PLACES = {parsed_mapping.LAID_OVER: "--config", parsed_mapping.UNWRITTEN: "", _BY_OPTION: "--backend"}
+_PLACES = {strict_yaml.LAID_OVER: "--config", strict_yaml.UNWRITTEN: "", _BY_OPTION: "--backend"}
 
 
 def load(
@@ -135,7 +143,7 @@ def load_text(text: str, path: Path | str) -> Config:
         document = strict_yaml.parse(text, unclear)
     except StrictYamlError as error:
         raise _unreadable(file, error) from error
-    document = YamlDocument(document.value, {(): parsed_mapping.UNWRITTEN})
+    document = YamlDocument(document.value, {(): strict_yaml.UNWRITTEN})
     document.content = text.encode()
     return _checked(file, document, unclear, None)
 
@@ -157,14 +165,14 @@ def read_base(path: Path | str) -> BaseConfiguration:
 
 
 def compose(
-    base: BaseConfiguration, values: parsed_mapping.Values, heading: str, backend_override: str | None = None
+    base: BaseConfiguration, values: strict_yaml.Values, heading: str, backend_override: str | None = None
 ) -> tuple[Config, bytes | None]:
     """Load this base with `values` merged in. Also return the text of a file with that configuration, under
     the comment `heading`. It is None if the base is a file that the values do not change; it never includes
     `backend_override`. Steps judge the backend, since they know whether they are in a job. Raises
     ConfigError."""
-    made = parsed_mapping.laid_over(base.document, values.sections, heading)
-    replaced = {place for place in base.unclear if made.line(place) == parsed_mapping.LAID_OVER}
+    made = strict_yaml.laid_over(base.document, values.sections, heading)
+    replaced = {place for place in base.unclear if made.line(place) == strict_yaml.LAID_OVER}
     kept = {place: why for place, why in base.unclear.items() if place not in replaced}
     unclear = {**kept, **values.unclear}
     config = _checked(Path(base.label), made, unclear, backend_override, in_job=True)
@@ -209,9 +217,9 @@ def _checked(
 ) -> Config:
     root = _root(file, document)
     policy = site.stored()
-    if secrets := [Problem(where, why) for where, why in semantic_checks.offenders(root.values)]:
-        raise _error(file, document, secrets, hint=semantic_checks.HINT)
-    if problems := _form_problems(root, unclear) or list(semantic_checks.problems(root)):
+    if secrets := [Problem(where, why) for where, why in validation.offenders(root.values)]:
+        raise _error(file, document, secrets, hint=validation.HINT)
+    if problems := _form_problems(root, unclear) or list(validation.semantic_problems(root)):
         raise _error(file, document, problems)
     bounds = None if policy is None else site.site_of(policy, _READERS)
     if backend_override not in (None, "", *BACKENDS):
@@ -244,10 +252,10 @@ def _root(file: Path, document: YamlDocument) -> Section:
 
 def _form_problems(root: Section, unclear: Mapping[KeyPath, str]) -> list[Problem]:
     problems = [Problem(where, why) for where, why in unclear.items()]
-    problems += semantic_checks.control_characters(root.values)
+    problems += validation.control_characters(root.values)
     # An ambiguous value is reported only for that, although its text may have further problems.
     problems += [problem for problem in validation.problems(root.values) if problem.path not in unclear]
-    return problems + semantic_checks.option_problems(root)
+    return problems + validation.option_problems(root)
 
 
 def _read(file: Path, unclear: dict[KeyPath, str]) -> YamlDocument:
@@ -321,7 +329,7 @@ def _sources(dataset: Section, engine: Section) -> list[dict[str, object]]:
     """Complete each source with `engine.timeout` and its options. Paths of files become absolute, since an
     element runs in another working directory."""
     complete = []
-    for source, merged in zip(semantic_checks.sources(dataset), semantic_checks.merged(dataset), strict=True):
+    for source, merged in zip(validation.sources(dataset), validation.merged(dataset), strict=True):
         options = Section(merged)
         absolute = {key: str(_folder(path)) for key in _FILE_OPTIONS if (path := options.text(key))}
         reach = {name: engine.values[name] for name in Reach._fields if name in engine}
@@ -358,9 +366,79 @@ _READERS: Readers = {
     "folder": _folder,
     "url": _url,
     "description": lambda name: read_description(_folder(name)),
-    "into": semantic_checks.folder_in_data,
+    "into": validation.folder_in_data,
     "accounts": _accounts,
     "auto": _none_for("auto"),
     "none": _none_for("none"),
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
 }  # {name in the annotations of `settings`: reader}
+
+
+# Decides which configurations may name files to write and programs to run. Whoever can write a configuration
+# acts as the account that reads it.
+#
+# | accounts other than this account and root may write  | a key that is marked   | a command that          |
+# | the configuration, or replace its file               | WRITES or RUNS         | stages nothing          |
+# |------------------------------------------------------|------------------------|-------------------------|
+# | no                                                   | counts                 | obeys it                |
+# | yes                                                  | is rejected            | ignores the key         |
+# | yes, and the site's file lists the program           | counts                 | obeys it                |
+# | (`notify.programs`), or it is the running interpreter|                        |                         |
+
+# Keys that every command for data obeys from its start. `notify.command` and `metrics` are obeyed only at a
+# command's end.
+ELEMENTS = ("cluster.python", "cluster.pyslurm_python")
+
+
+def refuse(config: Config, file: Path, keys: Container[str] | None = None) -> None:
+    """Raise ConfigError for the first of `keys` (None: of all) whose value does not count (see the table)."""
+    for key, value in _given(config, Config):
+        if keys is None or key in keys:
+            _refuse(key, value, file)
+
+
+def bounded(config: Config, file: Path, *, staging: bool) -> Config:
+    """Leave out values that do not count (see the table). Raises ConfigError for a command that stages."""
+    try:
+        refuse(config, file, ELEMENTS)
+    except ConfigError:
+        if staging:
+            raise
+        plain = ClusterConfig()
+        cluster = replace(config.cluster, python=plain.python, pyslurm_python=plain.pyslurm_python)
+        return replace(config, cluster=cluster)
+    return config
+
+
+def _given(settings: object, kind: type, where: str = "") -> Iterator[tuple[str, object]]:
+    """Yield each marked key that has a value, with this value."""
+    for name, key in keys_of(kind).items():
+        value = getattr(settings, name, None)
+        if key.touches and value:
+            yield where + name, value
+        elif key.below is not None:
+            yield from _given(value, key.below, f"{where}{name}.")
+        elif key.each is not None and key.each.below is not None:
+            for inner in value.values() if isinstance(value, Mapping) else value or ():
+                yield from _given(inner, key.each.below, f"{where}{name}.")
+
+
+def _refuse(key: str, value: object, file: Path) -> None:
+    word = str(value[0] if isinstance(value, tuple) else value)
+    notify = key == "notify.command"
+    if word == sys.executable or (notify and word in site_bounds().notify.programs):
+        return
+    real = os.path.realpath(file)
+    for place in dict.fromkeys((real, os.path.dirname(real), os.path.dirname(os.path.abspath(file)))):
+        status = os.stat(place)
+        # In a sticky folder nobody else can replace the file.
+        written = status.st_mode & site.OTHERS and not (place != real and status.st_mode & stat.S_ISVTX)
+        own = status.st_uid in (os.geteuid(), 0)
+        if written or not own:
+            mend = f"`chmod go-w {place}`" if own else "give a copy that is this account's own by --config"
+            raise ConfigError(
+                f"{key} is refused: others than this account may write the configuration",
+                where=str(file),
+                why=f"{place} belongs to uid {status.st_uid}, with mode {stat.S_IMODE(status.st_mode):04o}",
+                hint=f"{mend}, or {site.FILE} lists {word} under `notify.programs`" if notify else mend,
+            )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.config import strict_yaml
-from penstock.config.semantic_checks import RESERVED
 from penstock.config.source_kinds import of_url, scheme
+from penstock.config.validation import RESERVED
 from penstock.core.human import printable
 
 if TYPE_CHECKING:

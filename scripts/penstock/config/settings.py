@@ -4,7 +4,7 @@ Sizes are bytes, rates bytes per second, durations seconds. Each key is declared
 allowed values, unit, and its meaning in words (`config.annotations`). Sections about a release's content also
 declare whether a key is part of the run's identity (`DECIDES` or `APART`). Fields marked `FIXED` are no keys.
 `make docs` generates docs/configuration*.md and the JSON schema from this module, in the order of the fields.
-A section's docstring is its text on that page. Options of sources are in `config.option_keys`.
+A section's docstring is its text on that page. Options of sources are in `config.source_kinds`.
 """
 
 # Annotations are read at run time, so `from __future__ import annotations` is not used. Each dataclass has a
@@ -31,7 +31,7 @@ from penstock.config.annotations import (
     Text,
     Unit,
 )
-from penstock.config.backends import BACKENDS
+from penstock.config.command_options import BACKENDS
 from penstock.core.grades import STORAGE_GRADES
 from penstock.core.run_steps import IN_ELEMENTS
 
@@ -185,7 +185,7 @@ Times = Annotated[str, Choice("store", "metadata")]
 Options = Annotated[
     Mapping[str, object],
     Fields("a mapping of references: endpoint_url, region, profile, credentials_file, ca_bundle, ..."),
-]  # options of a kind of source (`config.option_keys`)
+]  # options of a kind of source (`config.source_kinds`)
 
 
 class Reach(NamedTuple):

@@ -83,7 +83,7 @@ def parse(content: bytes) -> Cap:
             limits[key] = None
         elif key == "limit":
             try:
-                limits[key] = quantities.rate(value)
+                limits[key] = quantities.read_rate(value)
             except ValueError as error:
                 raise ValueError(f"limit: {in_quotes(value)} {error}") from None
         elif _COUNT.fullmatch(value):

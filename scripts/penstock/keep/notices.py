@@ -27,7 +27,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from penstock.config import trust
+from penstock.config import loader
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import PenstockError
 from penstock.core.human import SECOND, nanoseconds
@@ -77,7 +77,7 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
     for name in config.datasets if config.notify.command else ():
         layout, lines, owed = layout_of(config.target, name), said.setdefault(name, []), list[Notice]()
         try:
-            trust.refuse(config, file, ("notify.command",))
+            loader.refuse(config, file, ("notify.command",))
             if not os.path.lexists(layout.state):
                 layout = last_end.own_layout(layout)
             owed += _owed(config, layout)

@@ -34,7 +34,7 @@ from penstock.look.difference import ADDED, CHANGED, UNPROVEN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.config.assumption import Assumption
+    from penstock.config.quantities import Assumption
     from penstock.config.settings import Config
     from penstock.core.catalogue_rows import DiffCount
     from penstock.core.estimates import Scope, Unit

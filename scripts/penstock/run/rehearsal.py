@@ -10,7 +10,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
-from penstock.config.assumption import Assumption
+from penstock.config.quantities import Assumption
 from penstock.core import estimates, human, run_steps
 from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError, PenstockError, PreflightError
 from penstock.core.layout import DATA

@@ -8,7 +8,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.config import file_choice
+from penstock.config import command_options
 from penstock.core import posix_acl
 from penstock.fs import owners
 from penstock.fs.owners import user_name, user_number
@@ -46,7 +46,7 @@ def naming(uid: int) -> str:
     entry = f"`target: {{owners: [{user_name(uid) or uid}]}}`"
     return (
         f"write {entry} into the configurations of those who read it, or have the administrator write it "
-        f"into {file_choice.SITE}, for everybody on this machine"
+        f"into {command_options.SITE}, for everybody on this machine"
     )
 
 

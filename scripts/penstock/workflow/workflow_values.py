@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from penstock.config import loader, parsed_mapping, quantities, trust
+from penstock.config import loader, quantities, strict_yaml
 from penstock.config.strict_yaml import StrictYamlError
 from penstock.core import findings
 from penstock.core.errors import ConfigError, PreflightError
@@ -40,7 +40,7 @@ STAGING = ("new_release", "copy_unchanged")
 AUDIT: Mapping[str, tuple[Callable[[str], object], str]] = {
     "fraction": (findings.parse_turns, "a fraction such as 1/30"),
     "sample": (findings.parse_fraction, "a share such as 1%"),
-    "limit": (quantities.rate, "a rate such as 200MiB/s; an engine's is engine='{limit: 200MiB/s}'"),
+    "limit": (quantities.read_rate, "a rate such as 200MiB/s; an engine's is engine='{limit: 200MiB/s}'"),
     "release": (str, "a release's name"),
 }
 _FLAGS = {"true": True, "True": True, "false": False, "False": False}
@@ -49,7 +49,7 @@ _FLAGS = {"true": True, "True": True, "false": False, "False": False}
 class ConfigWords(NamedTuple):
     """The parsed words."""
 
-    sections: parsed_mapping.Values
+    sections: strict_yaml.Values
     datasets: list[str] | None
     flags: frozenset[str]  # the names of `STAGING` that are true
     audit: Mapping[str, str]  # the values of `AUDIT`, in the words of the command line
@@ -92,7 +92,7 @@ def parse(words: Iterable[str]) -> ConfigWords:
     datasets = _names(typed.pop(DATASET)) if DATASET in typed else None
     chosen = frozenset(key for key, text in flags.items() if _FLAGS[_unquoted(text)])
     try:
-        return ConfigWords(parsed_mapping.parse(typed.items()), datasets, chosen, audits)
+        return ConfigWords(strict_yaml.parse_mapping(typed.items()), datasets, chosen, audits)
     except StrictYamlError as error:
         raise ConfigError(
             "a value cannot be read",
@@ -142,7 +142,7 @@ def compose(
     if content is None:
         return config, str(base.file)
     if base.file is not None:
-        trust.refuse(config, base.file, trust.ELEMENTS)
+        loader.refuse(config, base.file, loader.ELEMENTS)
     path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.yaml"
     if write:
         try:
@@ -213,7 +213,7 @@ def _wrong(key: str, why: str) -> ConfigError:
 # | a part of the outer workflow's configuration, such   | a file made from the values        | the outer's |
 # | as `config["penstock"]`, or any other                |                                    |             |
 #
-# Snakemake passes values, which its reading of YAML may have changed: `config.parsed_mapping` refuses some.
+# Snakemake passes values, which its reading of YAML may have changed: `config.strict_yaml` refuses some.
 # `workflow/rules/common.smk` calls `module_base`.
 
 _SELECTING = {DATASET, *STAGING, *AUDIT}
@@ -240,7 +240,7 @@ def module_base(module: ModuleInput, words: Sequence[str]) -> tuple[loader.BaseC
     if module.values != module.outer:
         return _made(module, module.values, texts), []
     for file, text in zip(module.files, texts, strict=True):
-        if parsed_mapping.merged(_read(text.text), module.before_files) == module.values:
+        if strict_yaml.merged(_read(text.text), module.before_files) == module.values:
             return loader.read_base(Path(file).absolute()), words
     named = {word.partition("=")[0] for word in words} & _SELECTING
     values = {key: value for key, value in module.values.items() if key not in named}
@@ -248,19 +248,19 @@ def module_base(module: ModuleInput, words: Sequence[str]) -> tuple[loader.BaseC
 
 
 def _made(
-    module: ModuleInput, values: Mapping[object, object], texts: Sequence[parsed_mapping.ConfigText]
+    module: ModuleInput, values: Mapping[object, object], texts: Sequence[strict_yaml.ConfigText]
 ) -> loader.BaseConfiguration:
-    document, unclear = parsed_mapping.document(values, texts)
+    document, unclear = strict_yaml.document(values, texts)
     return loader.BaseConfiguration(f"of module {module.name}", None, document, unclear)
 
 
-def _texts(files: Sequence[str | Path]) -> Iterator[parsed_mapping.ConfigText]:
+def _texts(files: Sequence[str | Path]) -> Iterator[strict_yaml.ConfigText]:
     for file in files:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, ValueError):
             text = ""  # Snakemake has read the file, so its values count
-        yield parsed_mapping.ConfigText(str(file), text)
+        yield strict_yaml.ConfigText(str(file), text)
 
 
 def _read(text: str) -> object:

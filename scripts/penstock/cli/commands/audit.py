@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
 from penstock.cli.command_table import CommandFunctions
-from penstock.config.quantities import rate
+from penstock.config.quantities import read_rate
 from penstock.core import human
 from penstock.core.findings import AuditSelection, parse_fraction, parse_turns
 from penstock.look.views.result_texts import (
@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--limit",
-        type=flags.value(rate),
+        type=flags.value(read_rate),
         metavar="RATE",
         help="read no faster in all than this, such as 200MiB/s",
     )

@@ -221,9 +221,9 @@ def _releases(config: Path | None, dataset: str) -> list[str]:
 
 def _section(config: Path | None, key: str) -> object:
     """Read a section of the configuration; None where that fails."""
-    from penstock.config import file_choice, strict_yaml
+    from penstock.config import command_options, strict_yaml
 
-    path = file_choice.chosen(config)
+    path = command_options.chosen(config)
     try:
         document = {} if path is None else strict_yaml.read(path).value
     except (OSError, strict_yaml.StrictYamlError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags
 from penstock.cli.command_table import CommandFunctions
-from penstock.config import assumption
+from penstock.config import quantities
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +22,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     flags.datasets(parser)
     parser.add_argument("--explain", action="store_true", help="what it does in any case")
     parser.add_argument(
-        "--assume", type=flags.value(assumption.read), metavar="TEXT", default=assumption.Assumption(),
+        "--assume", type=flags.value(quantities.read_assumption), metavar="TEXT",
+        default=quantities.Assumption(),
         help="rates, nodes and prices that nothing else says; with a size, of no dataset: "
         "no source is looked at",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from penstock.cli import (
     submission,
 )
 from penstock.cli.command_table import CommandFunctions
-from penstock.config.quantities import duration
+from penstock.config.quantities import read_duration
 from penstock.core import human
 from penstock.core.errors import ConfigError
 from penstock.core.findings import AuditSelection, parse_fraction
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     flags.dataset(parser)
     flags.root(parser)
     parser.add_argument(
-        "--audited-within", type=flags.value(duration), metavar="TIME",
+        "--audited-within", type=flags.value(read_duration), metavar="TIME",
         help="and only when all of it was read back within this time, such as 30d",
     )  # fmt: skip
     parser.add_argument(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import output
 from penstock.cli.command_table import CommandFunctions
-from penstock.config import file_choice, semantic_checks
+from penstock.config import command_options, validation
 from penstock.config.source_kinds import kind, no_path, scheme
 from penstock.core.errors import ConfigError
 from penstock.core.human import in_quotes, printable
@@ -52,9 +52,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Write the configuration where it will be read, whole, with the umask's mode. Raises ConfigError where a
     file exists already, and for what cannot be configured; then nothing is written."""
-    path = file_choice.to_write(parsed.config)
+    path = command_options.to_write(parsed.config)
     _refuse_present(path)
-    before = file_choice.chosen(parsed.config)
+    before = command_options.chosen(parsed.config)
     asked = _asked(parsed, session)
     output.without_input()
     proposed = _proposed(asked, path)
@@ -105,8 +105,8 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
         )
     for what, text in answers.items():
         _require(what, text)
-    if why := semantic_checks.in_url(parsed.endpoint or ""):
-        raise ConfigError(f"--endpoint {why}", hint=semantic_checks.HINT)
+    if why := validation.in_url(parsed.endpoint or ""):
+        raise ConfigError(f"--endpoint {why}", hint=validation.HINT)
     source, target = answers["SOURCE"], answers["TARGET"]
     given_options = {"endpoint_url": parsed.endpoint, "anon": parsed.anon, "profile": parsed.profile}
     options = {key: value for key, value in given_options.items() if value}
@@ -123,8 +123,8 @@ def _require(what: str, text: str) -> None:
     from penstock.doctor import new_configuration
 
     source = what == "SOURCE"
-    if why := semantic_checks.in_url(text):
-        raise ConfigError(f"{what} {why}", hint=semantic_checks.HINT)
+    if why := validation.in_url(text):
+        raise ConfigError(f"{what} {why}", hint=validation.HINT)
     if why := no_path(text, source=source):
         raise ConfigError(f"{what} {in_quotes(text)} {why}", hint="write that in its place")
     if source:
@@ -139,7 +139,7 @@ def _require(what: str, text: str) -> None:
 def _is_unknown(key: str, source: str) -> bool:
     """Return whether sources of this kind have no such option. fsspec's may have any."""
     of = kind(source, {})
-    return of.options is not None and key not in semantic_checks.known(of)
+    return of.options is not None and key not in validation.known(of)
 
 
 def _whole(source: str) -> str:

@@ -76,11 +76,11 @@ def _nodes(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _wrong_rate(text: str) -> str | None:
-    from penstock.config.quantities import rate
+    from penstock.config.quantities import read_rate
 
     try:
         if text != "none":
-            rate(text)
+            read_rate(text)
     except ValueError as error:
         return str(error)
     return None
@@ -88,10 +88,10 @@ def _wrong_rate(text: str) -> str | None:
 
 def _bandwidth_config(parsed: argparse.Namespace, session: Session) -> BandwidthConfig:
     """Return the configuration's settings of the link, or without one the site file's."""
-    from penstock.config import file_choice, loader
+    from penstock.config import command_options, loader
     from penstock.config.settings import BandwidthConfig
 
-    site = None if file_choice.chosen(parsed.config) else loader.site_file()
+    site = None if command_options.chosen(parsed.config) else loader.site_file()
     if site is None or site.bounds.bandwidth.folder is None:
         return session.config().bandwidth
     own = site.bounds.bandwidth

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output, step_runner
 from penstock.cli.command_table import CommandFunctions
-from penstock.config import file_choice
+from penstock.config import command_options
 from penstock.core.errors import ConfigError
 from penstock.core.human import in_quotes
 from penstock.workflow.workflow_receipts import RESULTS, published_before
@@ -38,8 +38,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print all that was looked at as JSON, a line a dataset"
     )
     parser.add_argument(
-        "--site", type=Path, nargs="?", const=file_choice.SITE, metavar="FILE",
-        help=f"look at the site's file alone, or at a draft of it (default: {file_choice.SITE}), and "
+        "--site", type=Path, nargs="?", const=command_options.SITE, metavar="FILE",
+        help=f"look at the site's file alone, or at a draft of it (default: {command_options.SITE}), and "
         "print what it binds; needs no configuration",
     )  # fmt: skip
     parser.add_argument(
@@ -105,7 +105,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
 
     if parsed.dataset:
         raise ConfigError("--site is about the site's file, not a dataset", hint="leave the dataset out")
-    draft = None if parsed.site == file_choice.SITE else parsed.site.absolute()
+    draft = None if parsed.site == command_options.SITE else parsed.site.absolute()
     site, path = loader.site_file(draft), draft or FILE
     if site is None and draft is not None:
         raise ConfigError("there is no such file", where=str(path), hint="correct the path after --site")

@@ -25,7 +25,7 @@ STREAMS = f"numbers of streams from 1 to {MOST}, such as 8,16,32"
 def arguments(parser: argparse.ArgumentParser) -> None:
     flags.dataset(parser)
     parser.add_argument(
-        "--time", type=flags.value(quantities.duration), default=60.0, metavar="DURATION",
+        "--time", type=flags.value(quantities.read_duration), default=60.0, metavar="DURATION",
         help="how long it copies in all (default: 1min)",
     )  # fmt: skip
     parser.add_argument(

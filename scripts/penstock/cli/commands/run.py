@@ -104,10 +104,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     is open. Else the first failed step's status, 129, 130 or 143 after a signal, 4 where the gate is closed.
     A submitted controller tries again by `controller_job.next_try`. With --submit, 0 means that a job does
     this."""
-    from penstock.config import trust
+    from penstock.config import loader
 
     if parsed.submit:
-        trust.refuse(session.config(), session.file)
+        loader.refuse(session.config(), session.file)
         return submission.run(parsed, session, may_begin=lambda: controller.refuse_second(STATE))
     if parsed.parsable:
         submission.refuse_parsable()
@@ -117,7 +117,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     if parsed.dry_run:
         reached(config.target)
         return _preview(config, names, session)
-    trust.refuse(config, session.file)
+    loader.refuse(config, session.file)
     metrics.refuse_another(config)
     if (room := kernel_facts.room()) is not None and room < PROCESSES:
         raise kernel_facts.too_few()

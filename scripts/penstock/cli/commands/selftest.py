@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import output
 from penstock.cli.command_table import CommandFunctions
-from penstock.config import file_choice
+from penstock.config import command_options
 
 if TYPE_CHECKING:
     import argparse
@@ -81,7 +81,7 @@ def _folder(parsed: argparse.Namespace, session: Session) -> Path:
     from penstock.fs import servers
 
     folder: Path = parsed.folder
-    if folder is None or file_choice.chosen(parsed.config) is not None:
+    if folder is None or command_options.chosen(parsed.config) is not None:
         root = session.config().target.root
         folder = root if folder is None else folder
     # before any call on the folder, which would wait for a server that is away
@@ -98,7 +98,7 @@ def _cluster(parsed: argparse.Namespace, session: Session) -> ClusterConfig:
     """Return the configuration's cluster, or without one the given backend with defaults."""
     from penstock.config.settings import ClusterConfig
 
-    if file_choice.chosen(parsed.config) is not None:
+    if command_options.chosen(parsed.config) is not None:
         return session.config().cluster
     return ClusterConfig(backend=parsed.backend or ClusterConfig.backend)
 

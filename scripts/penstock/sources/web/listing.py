@@ -115,7 +115,7 @@ class WebListing:
         options: Mapping[str, object],
         keep: Callable[[str], bool] | None,
     ) -> None:
-        """For `options` see `config.option_keys.WebOptions`, for `keep` see `port.Keep`."""
+        """For `options` see `config.source_kinds.WebOptions`, for `keep` see `port.Keep`."""
         self._url_of, self._keep = url_of, keep
         # whether files without a stated size are read to learn the size; if False, they are refused
         self._unsized = options.get("unsized") is True

@@ -1,15 +1,5 @@
-"""Chooses the configuration, for every command:
-
-| `--config` | `PENSTOCK_CONFIG`      | penstock.yaml | config.yaml | the configuration             |
-|------------|------------------------|---------------|-------------|-------------------------------|
-| given      | any                    | any           | any         | the file of `--config`        |
-| no         | names a file           | any           | any         | the file of the variable      |
-| no         | names a missing file   | any           | any         | an error from `required`      |
-| no         | not set, or empty      | exists        | any         | penstock.yaml                 |
-| no         | not set, or empty      | no            | exists      | config.yaml                   |
-| no         | not set, or empty      | no            | no          | none; error from `required`   |
-
-penstock.yaml and config.yaml are looked up in the working directory only. Files are not read here.
+"""What options of a command choose: the configuration (`--config`), and the scheduler (`--backend`). Loaded
+by every command, so it imports little.
 """
 
 from __future__ import annotations
@@ -18,6 +8,24 @@ import os
 from pathlib import Path
 
 from penstock.core.errors import ConfigError
+
+# The schedulers of `cluster.backend` and `--backend`; the first is the default.
+
+BACKENDS = ("local", "slurm")
+
+
+# Chooses the configuration, for every command:
+#
+# | `--config` | `PENSTOCK_CONFIG`      | penstock.yaml | config.yaml | the configuration             |
+# |------------|------------------------|---------------|-------------|-------------------------------|
+# | given      | any                    | any           | any         | the file of `--config`        |
+# | no         | names a file           | any           | any         | the file of the variable      |
+# | no         | names a missing file   | any           | any         | an error from `required`      |
+# | no         | not set, or empty      | exists        | any         | penstock.yaml                 |
+# | no         | not set, or empty      | no            | exists      | config.yaml                   |
+# | no         | not set, or empty      | no            | no          | none; error from `required`   |
+#
+# penstock.yaml and config.yaml are looked up in the working directory only. Files are not read here.
 
 VARIABLE = "PENSTOCK_CONFIG"  # environment variable with the path of a configuration
 NAMES = ("penstock.yaml", "config.yaml")  # names in the working directory; the first that exists counts

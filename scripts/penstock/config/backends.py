@@ -1,3 +1,0 @@
-"""The schedulers of `cluster.backend` and `--backend`; the first is the default."""
-
-BACKENDS = ("local", "slurm")
