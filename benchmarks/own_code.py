@@ -29,15 +29,15 @@ from tests.support.s3server import S3Server  # noqa: E402
 from penstock.config.settings import DatasetConfig, Reach, SourceConfig  # noqa: E402
 from penstock.core.model import Entry  # noqa: E402
 from penstock.fs import path_walk, tree  # noqa: E402
-from penstock.sources.http.connection import Connection  # noqa: E402
-from penstock.sources.http.endpoint import endpoint  # noqa: E402
-from penstock.sources.registry import open_source  # noqa: E402
-from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer  # noqa: E402
+from penstock.sources.http_connection import Connection  # noqa: E402
+from penstock.sources.http_endpoint import endpoint  # noqa: E402
+from penstock.sources.port import open_source  # noqa: E402
+from penstock.sources.s3_credentials import EMPTY_SHA256, Keys, Signer  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.sources.s3.listing_ranges import PageText
+    from penstock.sources.s3_listing import PageText
 
 ROUNDS = 5
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import DatasetLayout
 from penstock.host import kernel_facts
-from penstock.sources.registry import open_source
+from penstock.sources.port import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

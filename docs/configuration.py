@@ -19,7 +19,7 @@ import yaml
 from penstock.config import quantities, settings
 from penstock.config.annotations import Choice, Items, Number, Switch, Unit, either, keys_of
 from penstock.config.source_kinds import KINDS
-from penstock.sources.generic.opener import PACKAGES
+from penstock.sources.generic_opener import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from penstock.core.errors import FailedError, IntegrityError
 from penstock.core.model import Entry
 from penstock.engine.checksums import Sums
 from penstock.keep import audit_step, repair_step
-from penstock.sources.registry import open_source
+from penstock.sources.port import open_source
 from penstock.tables.manifest import read_manifest
 from penstock.target import dataset_folders
 

@@ -280,7 +280,7 @@ WAITING = {
     "keep/audit_step.py": "for a thread that looks at the stop flag",
     "look/views/live_view.py": "a thread that draws",
     "run/adopted_tree.py": "for what was written to become durable",
-    "sources/s3/listing_ranges.py": "in steps, inside `waits.interruptible`, or in a thread of its own",
+    "sources/s3_listing.py": "in steps, inside `waits.interruptible`, or in a thread of its own",
     "target/modes.py": "for what was written to become durable",
 }
 """Modules that wait by other means than `host.waits`, and why a signal does not wait for them."""

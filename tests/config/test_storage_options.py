@@ -119,7 +119,7 @@ def test_each_class_of_options_is_a_kind_s_and_each_scheme_of_one_kind() -> None
     schemes = [scheme for kind in source_kinds.KINDS for scheme in kind.schemes]
     assert len(schemes) == len(set(schemes))
     for kind in (*source_kinds.KINDS, source_kinds.OTHER):
-        assert callable(import_module(f"penstock.sources.{kind.package}.source").open_source)
+        assert callable(import_module(f"penstock.sources.{kind.package}").open_source)
         assert not kind.secrets or callable(import_module(f"penstock.sources.{kind.secrets}").resolve)
 
 

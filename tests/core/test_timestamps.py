@@ -9,8 +9,8 @@ import pytest
 
 from penstock.core.errors import FailedError
 from penstock.core.human import local, nanoseconds, of_datetime
-from penstock.sources.generic import opener as info
-from penstock.sources.http.values import stated_time
+from penstock.sources import generic_opener as info
+from penstock.sources.http_values import stated_time
 
 DAY = 1_704_067_200 * 10**9
 """2024-01-01, by `date -u -d 2024-01-01 +%s`."""

@@ -28,7 +28,7 @@ from penstock.engine.tasks import (
     most_lost,
 )
 from penstock.host.wire import RECORD
-from penstock.sources.posix.reader import PosixReader
+from penstock.sources.posix_reader import PosixReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from penstock.core.model import IN_PARTS, Reuse
 from penstock.engine import journal
 from penstock.engine.rows_left import Multipart
 from penstock.engine.tasks import LEAST, LOST, BatchAnswer, FailedRow, Failure, Outcome, part_bytes
-from penstock.sources.registry import pinned
+from penstock.sources.port import pinned
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,8 +25,8 @@ from penstock.engine import journal
 from penstock.engine.copier import Copier
 from penstock.engine.pump import PIECE, Pump
 from penstock.engine.stream import Sources
-from penstock.sources.posix.reader import PosixBody, SparseBody
-from penstock.sources.posix.source import PosixSource
+from penstock.sources.posix import PosixSource
+from penstock.sources.posix_reader import PosixBody, SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

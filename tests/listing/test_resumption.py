@@ -28,7 +28,7 @@ from penstock.listing.collection import gather, open_sources, ordered
 from penstock.listing.resumption import Resumption
 from penstock.run import list_step
 from penstock.sources.listing_order import between, order
-from penstock.sources.s3.source import S3Source
+from penstock.sources.s3 import S3Source
 from penstock.tables.run_tables import ListingWriter, read_listing
 
 if TYPE_CHECKING:

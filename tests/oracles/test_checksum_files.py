@@ -14,7 +14,7 @@ import pytest
 
 from penstock.core.errors import ObjectError
 from penstock.core.model import SourceChecksum
-from penstock.sources import checksum_files
+from penstock.sources import stated_checksums
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ def gnu(text: str, folder: Path) -> tuple[list[str], int]:
         match = _TOLD.fullmatch(line)
         assert match, line
         name = os.fsdecode(match[2])
-        names.append(checksum_files.unescape(name) if match[1] else name)
+        names.append(stated_checksums.unescape(name) if match[1] else name)
     return names, answer.stderr.count(b"improperly formatted SHA256")
 
 
@@ -87,10 +87,10 @@ def same(text: str, folder: Path) -> None:
     names, refused = gnu(text, folder)
     if refused:
         with pytest.raises(ObjectError):
-            checksum_files.parse(text, "SUMS")
+            stated_checksums.parse(text, "SUMS")
     else:
         assert names
-        assert checksum_files.parse(text, "SUMS") == {
+        assert stated_checksums.parse(text, "SUMS") == {
             name: SourceChecksum("sha256", "full", SUM) for name in names
         }
 
@@ -107,7 +107,7 @@ def test_lines_that_windows_ended_are_taken(folder: Path) -> None:
     for line in LINES:
         names, refused = gnu(f"{line}\n", folder)
         if not refused:
-            assert list(checksum_files.parse(f"{line}\r\n", "SUMS")) == names, line
+            assert list(stated_checksums.parse(f"{line}\r\n", "SUMS")) == names, line
 
 
 def test_the_first_line_says_whether_one_blank_or_two_stand_before_the_names(folder: Path) -> None:
@@ -130,7 +130,7 @@ def test_what_openssl_writes_is_taken(algorithm: str, options: list[str], tmp_pa
     command = ["openssl", "dgst", f"-{algorithm}", *options, *names]
     text = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     digest = hashlib.new(algorithm, b"x").hexdigest()
-    assert checksum_files.parse(text, "SUMS") == {
+    assert stated_checksums.parse(text, "SUMS") == {
         name: SourceChecksum(algorithm, "full", digest) for name in names
     }
 
@@ -147,11 +147,11 @@ def test_what_openssl_writes_is_taken(algorithm: str, options: list[str], tmp_pa
 def test_the_labels_of_every_openssl_are_known(line: str, algorithm: str) -> None:
     """f3. OpenSSL 1 writes SHA256, 3 writes SHA2-256."""
     digest = hashlib.new(algorithm, b"x").hexdigest()
-    assert checksum_files.parse(line + digest, "SUMS") == {"x": SourceChecksum(algorithm, "full", digest)}
+    assert stated_checksums.parse(line + digest, "SUMS") == {"x": SourceChecksum(algorithm, "full", digest)}
 
 
 @pytest.mark.parametrize("label", ["HMAC-SHA256", "SHA2-512/256", "SHA3-256", "RSA-SHA256", "BLAKE2s256"])
 def test_labels_of_other_algorithms_are_refused_by_name(label: str) -> None:
     with pytest.raises(ObjectError, match="of a kind that is not known") as caught:
-        checksum_files.parse(f"{label}(x)= {SUM}\n", "SUMS")
+        stated_checksums.parse(f"{label}(x)= {SUM}\n", "SUMS")
     assert label in str(caught.value)

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 
 from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
-from penstock.sources.http.connection import Connection
-from penstock.sources.http.endpoint import Endpoint
+from penstock.sources.http_connection import Connection
+from penstock.sources.http_endpoint import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
 
 from penstock.config.settings import DatasetConfig, SourceConfig
-from penstock.sources.registry import open_source
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.sigv4 import Keys
+from penstock.sources.port import open_source
+from penstock.sources.s3_credentials import Keys, S3Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

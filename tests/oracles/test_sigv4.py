@@ -12,8 +12,8 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.sources.http.values import query_string, quoted
-from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer
+from penstock.sources.http_values import query_string, quoted
+from penstock.sources.s3_credentials import EMPTY_SHA256, Keys, Signer
 
 SUITE = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 SUITE_TIME = calendar.timegm((2015, 8, 30, 12, 36, 0))

@@ -17,7 +17,7 @@ from tests.support.whole_way import content, go, staging, texts
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import PreflightError
-from penstock.sources.registry import open_source
+from penstock.sources.port import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,7 +160,7 @@ def test_s2_one_archived_object_as_a_source_is_refused(tmp_path: Path, server: H
 def test_s2_what_a_head_says_of_an_archive(
     server: Hostile, headers: dict[bytes, bytes], archived: str
 ) -> None:
-    from penstock.sources.s3.source import S3Source
+    from penstock.sources.s3 import S3Source
 
     dataset = source(server)["sources"][0]
     opened = S3Source(dataset)

@@ -25,7 +25,7 @@ HEAVY = (
     ("modules", "but"),
     [
         ("cli.main, cli.commands.single_step, cli.argument_parser, cli.session, cli.commands.run", ()),
-        ("doctor.preflight_step, listing.collection, sources.s3.source, sources.posix.source", ()),
+        ("doctor.preflight_step, listing.collection, sources.s3, sources.posix", ()),
         ("run.copy_step, run.permissions_step, run.verify_step", ()),
         ("jobs.array_runner", ()),
         ("run.report_step, look.views.html_report, look.views.summary, look.status_report, dataset.gate", ()),

@@ -16,7 +16,7 @@ from penstock.core.errors import PenstockError, PreflightError
 from penstock.core.human import in_quotes
 from penstock.doctor import preflight_step
 from penstock.run import list_step
-from penstock.sources.s3.source import S3Source
+from penstock.sources.s3 import S3Source
 from penstock.tables.run_tables import read_listing
 
 if TYPE_CHECKING:

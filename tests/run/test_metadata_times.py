@@ -13,8 +13,8 @@ from tests.support.hostile import Hostile
 from tests.support.whole_way import go, staging, texts
 
 from penstock.config.settings import SourceConfig
-from penstock.sources.http.values import stated_in_metadata
-from penstock.sources.s3.source import S3Source
+from penstock.sources.http_values import stated_in_metadata
+from penstock.sources.s3 import S3Source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from penstock.config.settings import PlanConfig
 from penstock.core.errors import NoSpaceError
 from penstock.fs.placement import SizeClasses
 from penstock.jobs.forecast import Totals
-from penstock.sources.posix.reader import PosixReader
+from penstock.sources.posix_reader import PosixReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

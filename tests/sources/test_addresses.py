@@ -12,14 +12,19 @@ from tests.sources.test_http1 import GET, OK, Canned
 
 from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
-from penstock.sources.http.connection import Connection
-from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.sockets import FRESH, REST, Addresses, look_up
+from penstock.sources.http_connection import Connection
+from penstock.sources.http_endpoint import (
+    FRESH,
+    REST,
+    Addresses,
+    Endpoint,
+    look_up,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.sources.http.sockets import HostAddress
+    from penstock.sources.http_endpoint import HostAddress
 
 HERE = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 

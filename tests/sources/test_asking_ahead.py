@@ -14,9 +14,8 @@ from tests.support.hostile import GATHERED, Hostile
 
 from penstock.core.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 from penstock.core.model import SourceChecksum
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.sigv4 import Keys
-from penstock.sources.s3.source import S3Reader
+from penstock.sources.s3 import S3Reader
+from penstock.sources.s3_credentials import Keys, S3Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -26,9 +26,9 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import Listed
-from penstock.sources.azure.source import AzureSource
+from penstock.sources.azure import AzureSource
 from penstock.sources.listing_order import in_order, order
-from penstock.sources.registry import open_source
+from penstock.sources.port import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -34,12 +34,13 @@ from penstock.core.errors import (
     PreflightError,
     TransientError,
 )
-from penstock.sources.azure.account import (
+from penstock.sources.azure import (
     EARLY,
     IMPATIENT,
     SCOPE,
     VERSION,
     AzureCredentials,
+    AzureSource,
     SharedKey,
     Token,
     failure,
@@ -47,9 +48,8 @@ from penstock.sources.azure.account import (
     refused,
     resolve,
 )
-from penstock.sources.azure.source import AzureSource
-from penstock.sources.http.values import query_string, quoted
-from penstock.sources.registry import credentials, open_source
+from penstock.sources.http_values import query_string, quoted
+from penstock.sources.port import credentials, open_source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,7 @@ import pytest
 
 from penstock.core.errors import FailedError, TransientError
 from penstock.core.model import Listed
-from penstock.sources.azure.account import BlobPrefix
-from penstock.sources.azure.source import understand
+from penstock.sources.azure import BlobPrefix, understand
 
 PLACE = BlobPrefix("cont", "p/", "")
 NS = 1_778_051_289 * 10**9

@@ -18,7 +18,7 @@ from tests.sources.conftest import (
     dataset,
 )
 
-from penstock.sources.registry import open_source
+from penstock.sources.port import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from tests.contracts.source_contract import b64
 
 from penstock.core.model import SourceChecksum
-from penstock.sources.checksum_headers import s3_checksums, web_checksums
+from penstock.sources.stated_checksums import s3_checksums, web_checksums
 
 CRC = f"{zlib.crc32(b'x'):08x}"
 SHA = hashlib.sha256(b"x").hexdigest()

@@ -32,8 +32,7 @@ from tests.sources.conftest import (
 from tests.support.versity import ACCESS
 
 from penstock.core.errors import PenstockError, PreflightError
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.sigv4 import Keys
+from penstock.sources.s3_credentials import Keys, S3Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

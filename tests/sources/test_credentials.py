@@ -13,15 +13,14 @@ from tests.support.s3server import make_certificates
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import ConfigError, PenstockError, PreflightError
-from penstock.sources import registry
-from penstock.sources.generic.opener import FsspecCredentials
-from penstock.sources.generic.source import FsspecSource
-from penstock.sources.posix.source import PosixSource
-from penstock.sources.s3 import credentials, session_keys
-from penstock.sources.s3.client import address
-from penstock.sources.s3.credentials import S3Credentials, parse, resolve
-from penstock.sources.s3.source import S3Source, bucket_of
-from penstock.sources.web.source import WebSource
+from penstock.sources import port, s3_credentials
+from penstock.sources.generic import FsspecSource
+from penstock.sources.generic_opener import FsspecCredentials
+from penstock.sources.posix import PosixSource
+from penstock.sources.s3 import S3Source, bucket_of
+from penstock.sources.s3_client import address
+from penstock.sources.s3_credentials import S3Credentials, parse, resolve
+from penstock.sources.web import WebSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,17 +133,17 @@ def test_keys_of_the_environment_are_those_that_botocore_finds(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     sessions = []
-    made = session_keys.of_profile
+    made = s3_credentials.of_profile
 
     def spied(*given: Any, **more: Any) -> Any:
         sessions.append(given)
         return made(*given, **more)
 
-    monkeypatch.setattr(session_keys, "of_profile", spied)
+    monkeypatch.setattr(s3_credentials, "of_profile", spied)
     found = resolve(s3())
     assert bool(sessions) == asked
     # And what botocore itself finds.
-    monkeypatch.setattr(credentials, "_of_environment", lambda *_, **__: None)
+    monkeypatch.setattr(s3_credentials, "_of_environment", lambda *_, **__: None)
     assert found == resolve(s3())
 
 
@@ -176,11 +175,11 @@ def test_a_profiles_certificate_authorities_are_taken(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     with Hostile({"x": b"x"}, certificate=(certificate, key)) as server:
         named = s3(profile="team", endpoint_url=server.endpoint)
-        registry.open_source(named, dataset(named.url)).check()
+        port.open_source(named, dataset(named.url)).check()
         assert server.asked
         missing = s3(profile="team", endpoint_url=server.endpoint, ca_bundle=str(tmp_path / "none"))
         with pytest.raises(PreflightError, match="certificate authorities is not there"):
-            registry.open_source(missing, dataset(missing.url)).check()
+            port.open_source(missing, dataset(missing.url)).check()
 
 
 def test_temporary_keys_tell_their_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -192,9 +191,9 @@ def test_temporary_keys_tell_their_end(monkeypatch: pytest.MonkeyPatch, tmp_path
     config = tmp_path / "config"
     config.write_text(f"[profile process]\ncredential_process = cat {tmp_path / 'answer'}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    found = registry.credentials(s3(profile="process"))
-    assert registry.expires(found) == 4070908800.0
-    assert registry.expires(None) is None
+    found = port.credentials(s3(profile="process"))
+    assert port.expires(found) == 4070908800.0
+    assert port.expires(None) is None
 
 
 LEAK = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -235,7 +234,7 @@ def test_a_profile_that_gives_no_keys_is_said_by_name(
         config.write_text(base + (f"[profile team]\n{profile}\n" if profile is not None else ""))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(session_keys, "LIMIT", 2.0 if HANGS in (profile or "") else 30.0)
+    monkeypatch.setattr(s3_credentials, "LIMIT", 2.0 if HANGS in (profile or "") else 30.0)
     with pytest.raises(PreflightError, match='profile "team"') as caught:
         resolve(s3(profile="team"))
     assert caught.value.exit_code == 3
@@ -276,11 +275,11 @@ def test_a_helpers_words_are_kept_for_its_account_alone(
     ],
 )
 def test_words_of_helpers_hold_no_secret(text: str) -> None:
-    shown = session_keys.cleaned(f"no way\n {text}")
+    shown = s3_credentials.cleaned(f"no way\n {text}")
     assert shown.startswith("no way; ")
     assert not any(secret in shown for secret in (LEAK, "EXAMPLE12", "hunter", "eyJ", "abcdef"))
     plain = "token file /usr/local/share/company/helpers/get-aws-keys is missing: status 403"
-    assert session_keys.cleaned(plain) == plain
+    assert s3_credentials.cleaned(plain) == plain
 
 
 @pytest.mark.parametrize(
@@ -317,7 +316,7 @@ def test_china_has_its_own_domain() -> None:
 )
 def test_open_source(url: str, kind: type) -> None:
     config = SourceConfig(url, storage_options={"anon": True})
-    assert isinstance(registry.open_source(config, dataset(url)), kind)
+    assert isinstance(port.open_source(config, dataset(url)), kind)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +324,7 @@ def test_open_source(url: str, kind: type) -> None:
 )
 def test_urls_that_are_refused(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        registry.open_source(SourceConfig(url), dataset(url))
+        port.open_source(SourceConfig(url), dataset(url))
     assert "hush" not in str(caught.value)
 
 
@@ -339,14 +338,14 @@ def test_urls_that_are_refused(url: str) -> None:
 )
 def test_an_arn_in_a_url_is_named_as_what_it_is(url: str, hint: str) -> None:
     with pytest.raises(ConfigError, match="an ARN where a bucket's name belongs") as caught:
-        registry.open_source(SourceConfig(url, storage_options={"anon": True}), dataset(url))
+        port.open_source(SourceConfig(url, storage_options={"anon": True}), dataset(url))
     assert hint in caught.value.hint
 
 
 def test_options_of_other_protocols_may_come_from_a_file(tmp_path: Path) -> None:
     path = secret_file(tmp_path / "sftp", f"username=a\npassword={SECRET}==\n")
     config = SourceConfig("sftp://c/p", storage_options={"credentials_file": path})
-    found = registry.credentials(config)
+    found = port.credentials(config)
     assert isinstance(found, FsspecCredentials)
     assert found.options == {"username": "a", "password": f"{SECRET}=="}
     assert SECRET not in repr(found)
@@ -355,5 +354,5 @@ def test_options_of_other_protocols_may_come_from_a_file(tmp_path: Path) -> None
 @pytest.mark.parametrize("url", ["nosuch://x", "memory://nothing/here"])
 def test_what_fsspec_cannot_open_is_told(url: str) -> None:
     with pytest.raises(PenstockError) as caught:
-        registry.open_source(SourceConfig(url), dataset(url)).check()
+        port.open_source(SourceConfig(url), dataset(url)).check()
     assert caught.value.exit_code in (2, 3)

@@ -25,9 +25,8 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.generic.opener import FsspecCredentials, Opener
-from penstock.sources.port import REQUEST
-from penstock.sources.registry import open_source
+from penstock.sources.generic_opener import FsspecCredentials, Opener
+from penstock.sources.port import REQUEST, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -32,7 +32,7 @@ from penstock.core.errors import (
     PreflightError,
     TransientError,
 )
-from penstock.sources.generic.ftp_listing import (
+from penstock.sources.ftp import (
     FILE,
     FOLDER,
     LINK,
@@ -41,8 +41,8 @@ from penstock.sources.generic.ftp_listing import (
     stated_cut,
     stated_entry,
 )
-from penstock.sources.generic.opener import failure
-from penstock.sources.registry import open_source
+from penstock.sources.generic_opener import failure
+from penstock.sources.port import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,11 +31,10 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources import registry
-from penstock.sources.gcs import source as gcs
-from penstock.sources.gcs.source import SCOPE, GcsSource, resolve
-from penstock.sources.http.values import document
-from penstock.sources.objects.access_token import AccessToken
+from penstock.sources import gcs, port
+from penstock.sources.gcs import SCOPE, GcsSource, resolve
+from penstock.sources.http_values import document
+from penstock.sources.object_client import AccessToken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,8 +169,8 @@ def test_a_proven_object_may_be_split(store: GcsStore) -> None:
     source = store.source()
     token = listing(source)["x"].token
     assert token.isdigit()
-    assert registry.pinned(source.url, token)
-    assert registry.may_be_split(source.url, token)
+    assert port.pinned(source.url, token)
+    assert port.may_be_split(source.url, token)
     assert not of_url(source.url).blocks
     assert of_url(source.url).states_checksums
 
@@ -344,10 +343,10 @@ def test_a_service_account_gets_a_token_by_a_signed_checksum(
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
         options = {}
     answers += [(503, {}), (200, {"access_token": "ya29.secret", "expires_in": 3599})]
-    found = registry.credentials(config(**options))
+    found = port.credentials(config(**options))
     assert isinstance(found, AccessToken)
     assert found.text == "ya29.secret"
-    assert abs((registry.expires(found) or 0) - time.time() - 3599) < 60
+    assert abs((port.expires(found) or 0) - time.time() - 3599) < 60
     assert "secret" not in repr(found)
     where, headers, body = asked[-1]
     assert (where, headers["Content-Type"]) == ("/token", "application/x-www-form-urlencoded")

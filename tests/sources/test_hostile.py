@@ -23,11 +23,9 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import Entry
-from penstock.sources.port import WholeReader
-from penstock.sources.registry import open_source
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.sigv4 import Keys
-from penstock.sources.s3.source import S3Source
+from penstock.sources.port import WholeReader, open_source
+from penstock.sources.s3 import S3Source
+from penstock.sources.s3_credentials import Keys, S3Credentials
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ from tests.support.s3server import make_certificates
 
 from penstock.config.settings import Reach
 from penstock.core.errors import ConfigError, FailedError, PreflightError, TransientError
-from penstock.sources.http import endpoint as http_endpoint
-from penstock.sources.http.connection import HEAD_LIMIT, Connection
-from penstock.sources.http.endpoint import bypassed, endpoint
+from penstock.sources import http_endpoint
+from penstock.sources.http_connection import HEAD_LIMIT, Connection
+from penstock.sources.http_endpoint import bypassed, endpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

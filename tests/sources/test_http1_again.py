@@ -12,8 +12,8 @@ from tests.support.canned import END, GET, OK, RESET, TAKEN, Canned
 
 from penstock.config.settings import Reach
 from penstock.core.errors import FailedError, TransientError
-from penstock.sources.http.connection import SHAPES, Connection
-from penstock.sources.http.endpoint import Endpoint, endpoint
+from penstock.sources.http_connection import SHAPES, Connection
+from penstock.sources.http_endpoint import Endpoint, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

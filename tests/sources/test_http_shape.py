@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
-from penstock.sources.http.connection import Connection
-from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.values import LENGTH, Shape, learn
-from penstock.sources.s3.client import S3Client
+from penstock.sources.http_connection import Connection
+from penstock.sources.http_endpoint import Endpoint
+from penstock.sources.http_values import LENGTH, Shape, learn
+from penstock.sources.s3_client import S3Client
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ def test_reading_imports_nothing_heavy(url: str) -> None:
     code = (
         "import sys\n"
         "from penstock.config.settings import DatasetConfig, SourceConfig\n"
-        "from penstock.sources.registry import open_source\n"
+        "from penstock.sources.port import open_source\n"
         "config = SourceConfig(sys.argv[1], storage_options={'anon': True, 'account_name': 'a'})\n"
         "open_source(config, DatasetConfig('d', (config,))).reader().close()\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"

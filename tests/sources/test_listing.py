@@ -14,12 +14,17 @@ from tests.sources.test_http1 import Canned
 
 from penstock.core.errors import FailedError, TransientError
 from penstock.core.model import Listed
-from penstock.sources.http.values import plain
-from penstock.sources.objects.client import Requests
-from penstock.sources.s3.client import Bucket, S3Client
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.listing import listed, pages
-from penstock.sources.s3.listing_ranges import PAGE, PageText, objects, understand
+from penstock.sources.http_values import plain
+from penstock.sources.object_client import Requests
+from penstock.sources.s3 import listed, pages
+from penstock.sources.s3_client import Bucket, S3Client
+from penstock.sources.s3_credentials import S3Credentials
+from penstock.sources.s3_listing import (
+    PAGE,
+    PageText,
+    objects,
+    understand,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,10 +16,10 @@ from penstock.config.settings import SourceConfig
 from penstock.core.errors import FailedError, ObjectError, PreflightError
 from penstock.core.model import LATEST
 from penstock.run import list_step as listing_step
-from penstock.sources import checksum_files, listing_order
-from penstock.sources.registry import open_source
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.source import S3Source
+from penstock.sources import listing_order, stated_checksums
+from penstock.sources.port import open_source
+from penstock.sources.s3 import S3Source
+from penstock.sources.s3_credentials import S3Credentials
 from penstock.tables.run_tables import read_listing
 
 if TYPE_CHECKING:
@@ -155,13 +155,13 @@ SHA, SHA512 = "ab" * 32, "ab" * 64
 )
 def test_checksum_files_of_other_kinds_are_refused_by_that_name(key: str, text: str, named: str) -> None:
     with pytest.raises(ObjectError, match="not known") as caught:
-        checksum_files.parse(text, key)
+        stated_checksums.parse(text, key)
     assert named in caught.value.why
 
 
 def test_a_checksum_of_another_length_than_its_kind() -> None:
     with pytest.raises(ObjectError, match="not of the kind"):
-        checksum_files.parse(f"{SHA}  x\n", "SHA512SUMS")
+        stated_checksums.parse(f"{SHA}  x\n", "SHA512SUMS")
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_a_checksum_of_another_length_than_its_kind() -> None:
     ],
 )
 def test_names_that_tell_a_known_kind(key: str, algorithm: str) -> None:
-    assert checksum_files.parse(f"{SHA}  x\n", key)["x"].algorithm == algorithm
+    assert stated_checksums.parse(f"{SHA}  x\n", key)["x"].algorithm == algorithm

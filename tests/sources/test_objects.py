@@ -21,12 +21,16 @@ from penstock.core.errors import (
 )
 from penstock.core.model import Entry, Listed
 from penstock.sources.backoff import retrying, row_may_retry
-from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.values import HeaderNames, learn
+from penstock.sources.http_endpoint import Endpoint
+from penstock.sources.http_values import HeaderNames, learn
 from penstock.sources.listing_order import Objects, ascending, one_by_one
-from penstock.sources.objects.answers import Meaning, head_misfit, misfit, refusal
-from penstock.sources.objects.client import ObjectClient, Request
-from penstock.sources.objects.reader import ObjectReader
+from penstock.sources.object_answers import (
+    Meaning,
+    head_misfit,
+    misfit,
+    refusal,
+)
+from penstock.sources.object_client import ObjectClient, ObjectReader, Request
 
 ENTRY = Entry("k", "k", 1000, "t1", 0)
 BARE = ENTRY._replace(token="")

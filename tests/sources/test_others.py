@@ -24,10 +24,10 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import SourceChecksum
-from penstock.sources import checksum_files
-from penstock.sources.generic import opener as fsspec_info
-from penstock.sources.registry import open_source
-from penstock.sources.web.folder_page import FolderPage, PageHrefs, hrefs
+from penstock.sources import generic_opener as fsspec_info
+from penstock.sources import stated_checksums
+from penstock.sources.port import open_source
+from penstock.sources.web_client import FolderPage, PageHrefs, hrefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,7 +192,7 @@ SHA = hashlib.sha256(b"x").hexdigest()
     ],
 )
 def test_checksum_files(key: str, text: str, expected: dict[str, tuple[str, str]]) -> None:
-    found = checksum_files.parse(text, key)
+    found = stated_checksums.parse(text, key)
     assert found == {
         name: SourceChecksum(algorithm, "full", value) for name, (algorithm, value) in expected.items()
     }
@@ -201,7 +201,7 @@ def test_checksum_files(key: str, text: str, expected: dict[str, tuple[str, str]
 @pytest.mark.parametrize("text", ["hello\n", f"{SHA}\n{SHA}\n", "abcdef0123  x\n", "<html>\n"])
 def test_what_is_no_checksum_file(text: str) -> None:
     with pytest.raises(ObjectError):
-        checksum_files.parse(text, "SUMS")
+        stated_checksums.parse(text, "SUMS")
 
 
 SIGNED = (
@@ -216,12 +216,12 @@ def test_a_checksum_file_with_a_mark_or_a_signature_is_read(encoding: str, form:
     lines = f"# of x\n{SHA}  x\n{SHA} *\u00fc\n"
     content = form.format(lines.replace("\n", "\r\n") if "\r" in form else lines).encode(encoding)
     checksum = SourceChecksum("sha256", "full", SHA)
-    assert checksum_files.joined([("SHA256SUMS", content)]) == {"x": checksum, "\u00fc": checksum}
+    assert stated_checksums.joined([("SHA256SUMS", content)]) == {"x": checksum, "\u00fc": checksum}
 
 
 def test_a_signed_line_that_begins_with_a_dash_is_unescaped() -> None:
     content = SIGNED.format(f"- --- x\n{SHA}  x\n").encode()
-    assert checksum_files.text_of(content, "S") == f"--- x\n{SHA}  x\n"
+    assert stated_checksums.text_of(content, "S") == f"--- x\n{SHA}  x\n"
 
 
 @pytest.mark.parametrize(
@@ -235,18 +235,18 @@ def test_a_signed_line_that_begins_with_a_dash_is_unescaped() -> None:
 )
 def test_what_is_around_a_signed_text_or_does_not_fit_its_mark_is_refused(content: bytes) -> None:
     with pytest.raises(ObjectError, match="checksum file"):
-        checksum_files.joined([("SHA256SUMS", content)])
+        stated_checksums.joined([("SHA256SUMS", content)])
 
 
 def test_several_files_join() -> None:
-    found = checksum_files.joined(
+    found = stated_checksums.joined(
         [("SHA256SUMS", f"{SHA}  x\n{SHA}  y\n".encode()), ("md5sums.txt", f"{MD5}  y\n{MD5}  z\n".encode())]
     )
     told = {name: (checksum.algorithm, checksum.value) for name, checksum in found.items()}
     assert told == {"x": ("sha256", SHA), "y": ("sha256", SHA), "z": ("md5", MD5)}
     other = hashlib.sha256(b"y").hexdigest()
     with pytest.raises(ObjectError, match="contradict"):
-        checksum_files.joined([("A", f"{SHA}  x\n{SHA}  y\n".encode()), ("B", f"{other}  y\n".encode())])
+        stated_checksums.joined([("A", f"{SHA}  x\n{SHA}  y\n".encode()), ("B", f"{other}  y\n".encode())])
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, ExpiredCredentialsError), (407, FailedError)])

@@ -13,9 +13,8 @@ from tests.support.s3server import make_certificates
 
 from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
-from penstock.sources.http.connection import Connection
-from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.sockets import PacedSocket, TlsSocket
+from penstock.sources.http_connection import Connection
+from penstock.sources.http_endpoint import Endpoint, PacedSocket, TlsSocket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

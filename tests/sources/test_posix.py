@@ -19,10 +19,10 @@ from tests.filesystems.bed import Bed
 from tests.support.whole_way import go, staging
 
 from penstock.core.errors import ObjectError, PenstockError, PreflightError, SourceChangedError
-from penstock.sources.posix import source as posix
-from penstock.sources.posix.reader import FOLDERS_KEPT, PosixReader, changed_error
-from penstock.sources.posix.source import HardLinks, PosixSource
-from penstock.sources.refused_files import SHOWN, RefusedFiles, Remedy
+from penstock.sources import posix
+from penstock.sources.port import SHOWN, RefusedFiles, Remedy
+from penstock.sources.posix import HardLinks, PosixSource
+from penstock.sources.posix_reader import FOLDERS_KEPT, PosixReader, changed_error
 
 if TYPE_CHECKING:
     from pathlib import Path

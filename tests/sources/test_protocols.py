@@ -13,7 +13,7 @@ from tests.sources.conftest import dataset
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import ConfigError, PreflightError
-from penstock.sources.registry import open_source
+from penstock.sources.port import open_source
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_a_library_logs_stays_off_the_terminal() -> None:
     code = (
         "import logging\n"
         "from penstock.config.settings import SourceConfig\n"
-        "from penstock.sources.generic.opener import Opener\n"
+        "from penstock.sources.generic_opener import Opener\n"
         "Opener(SourceConfig('memory://x'), None).connect()\n"
         "for name in ('paramiko.transport', 'gcsfs', 'fsspec.asyn'):\n"
         "    logging.getLogger(name).error('LOUD')\n"

@@ -16,11 +16,15 @@ from tests.support.hostile import Hostile
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import FailedError, TransientError
-from penstock.sources.s3 import listing_ranges
-from penstock.sources.s3.client import Bucket
-from penstock.sources.s3.listing import listed, pages
-from penstock.sources.s3.listing_ranges import Letters, PageText, Ranges, understand
-from penstock.sources.s3.source import S3Source
+from penstock.sources import s3_listing
+from penstock.sources.s3 import S3Source, listed, pages
+from penstock.sources.s3_client import Bucket
+from penstock.sources.s3_listing import (
+    Letters,
+    PageText,
+    Ranges,
+    understand,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +40,8 @@ KEY = st.one_of(
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams are added whenever the reader would wait at all."""
-    monkeypatch.setattr(listing_ranges, "SPLIT_AFTER", 0.001)
-    monkeypatch.setattr(listing_ranges, "RATE", 1e9)
+    monkeypatch.setattr(s3_listing, "SPLIT_AFTER", 0.001)
+    monkeypatch.setattr(s3_listing, "RATE", 1e9)
 
 
 class Store:
@@ -123,7 +127,7 @@ def test_many_keys(keys: list[str]) -> None:
     store = Store(keys, 10)
     assert store.listed() == store.keys
     pages = -(-len(store.keys) // 10)
-    assert len(store.asked) <= 2.5 * pages + 4 * listing_ranges.GUESSES
+    assert len(store.asked) <= 2.5 * pages + 4 * s3_listing.GUESSES
     # A split begins in the middle of the keyspace, not behind a token.
     starts = [after for token, after in store.asked if not token and after]
     assert all(fsencode(after) == after.encode() for after in starts)
@@ -175,7 +179,7 @@ def test_pages_that_wait_are_bounded() -> None:
     most = 0
     for _ in store.ranges:
         most = max(most, store.ranges._waiting)
-    assert most <= (listing_ranges.AHEAD + 1) * listing_ranges.STREAMS
+    assert most <= (s3_listing.AHEAD + 1) * s3_listing.STREAMS
 
 
 def test_a_store_that_asks_for_patience_gets_fewer_streams() -> None:
@@ -211,7 +215,7 @@ def test_over_http_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         found = [item.key for batch in source.list() for item in batch]
         assert found == [key[2:] for key in sorted(keys, key=fsencode)]
         many = len(server.asked)
-        monkeypatch.setattr(listing_ranges, "STREAMS", 1)
+        monkeypatch.setattr(s3_listing, "STREAMS", 1)
         fetched = pages(source.bucket, source.requests())
         assert [item.key for batch in listed(source.bucket, fetched) for item in batch] == found
         assert len(server.asked) - many == -(-len(keys) // 7)

@@ -10,9 +10,8 @@ from tests.sources.test_http1 import Canned
 
 from penstock.core import errors
 from penstock.sources.backoff import retry_after
-from penstock.sources.s3.client import Bucket, S3Client, same_store
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.sigv4 import Keys
+from penstock.sources.s3_client import Bucket, S3Client, same_store
+from penstock.sources.s3_credentials import Keys, S3Credentials
 
 EMPTY = b"Content-Length: 0\r\n\r\n"
 OK = [b"HTTP/1.1 200 OK\r\n" + EMPTY]

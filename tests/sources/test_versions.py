@@ -18,12 +18,10 @@ from tests.support.whole_way import content, go, staging
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import FailedError, PreflightError, TransientError
-from penstock.sources.port import Continued
-from penstock.sources.registry import open_source
-from penstock.sources.s3 import listing as s3_listing
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.listing_ranges import VERSIONS, PageText, understand
-from penstock.sources.s3.sigv4 import Keys
+from penstock.sources import s3 as s3_listing
+from penstock.sources.port import Continued, open_source
+from penstock.sources.s3_credentials import Keys, S3Credentials
+from penstock.sources.s3_listing import VERSIONS, PageText, understand
 from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from penstock.core.errors import (
 from penstock.core.model import Entry
 from penstock.engine.checksums import Sums
 from penstock.sources import backoff
-from penstock.sources.registry import pinned
+from penstock.sources.port import pinned
 
 if TYPE_CHECKING:
     import http.server

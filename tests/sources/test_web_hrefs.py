@@ -14,8 +14,8 @@ from tests.sources.test_web_pages import Site, web
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.model import Entry
-from penstock.sources.registry import open_source
-from penstock.sources.web.folder_page import (
+from penstock.sources.port import open_source
+from penstock.sources.web_client import (
     BY_LINKS,
     DEEP,
     ELSEWHERE,

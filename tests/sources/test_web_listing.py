@@ -14,10 +14,9 @@ from tests.contracts.source_contract import listing
 from tests.sources.test_others import Quiet, QuietServer, web
 
 from penstock.core.errors import ObjectError, SourceChangedError, TransientError
-from penstock.sources import backoff
+from penstock.sources import backoff, web_listing
 from penstock.sources.backoff import TRIES
-from penstock.sources.web import listing as web_listing
-from penstock.sources.web.listing import CALM, RequestLimit
+from penstock.sources.web_listing import CALM, RequestLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,9 +22,8 @@ from penstock.core.errors import (
 )
 from penstock.core.model import Entry
 from penstock.sources import backoff
-from penstock.sources.registry import open_source
-from penstock.sources.web.client import may_follow
-from penstock.sources.web.folder_page import FolderPage
+from penstock.sources.port import open_source
+from penstock.sources.web_client import FolderPage, may_follow
 
 if TYPE_CHECKING:
     import http.server

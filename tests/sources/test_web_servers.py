@@ -15,7 +15,7 @@ from tests.support.whole_way import content, go, staging
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import PenstockError, PreflightError
-from penstock.sources.web.folder_page import BY_LINKS
+from penstock.sources.web_client import BY_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path

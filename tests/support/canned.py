@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Self
 from tests.support.commands import until
 
 from penstock.config.settings import Reach
-from penstock.sources.http.connection import Connection
-from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.sockets import PacedSocket
+from penstock.sources.http_connection import Connection
+from penstock.sources.http_endpoint import Endpoint, PacedSocket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from penstock.core.model import Entry
 from penstock.engine.copy_shard import copy_shard
 from penstock.engine.reread_shard import reread_shard
 from penstock.engine.tasks import CopyTask, RereadTask
-from penstock.sources.registry import open_source
+from penstock.sources.port import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ from penstock.fs.cold_read import ColdReader
 from penstock.fs.kinds import NEVER, Kind
 from penstock.host.kernel_facts import mount_of
 from penstock.listing.evidence import beyond
-from penstock.sources.posix import reader as sparse
+from penstock.sources import posix_reader as sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

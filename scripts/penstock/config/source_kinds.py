@@ -303,24 +303,24 @@ FOLDER = SourceKind(
     "folder", ("", "file", "local"), "posix", options=FolderOptions, place="", states_checksums=False
 )
 S3 = SourceKind(
-    "s3", ("s3", "s3a"), "s3", "s3.credentials", S3Options, place="bucket", pins=True, versions=True,
+    "s3", ("s3", "s3a"), "s3", "s3_credentials", S3Options, place="bucket", pins=True, versions=True,
     archives=True, content_etags=True, prefetched=True, variables=(
         "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
         "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL",
     ),
 )  # fmt: skip
 AZURE = SourceKind(
-    "azure", ("az", "abfs", "abfss"), "azure", "azure.account", AzureOptions, place="bucket", user=True,
+    "azure", ("az", "abfs", "abfss"), "azure", "azure", AzureOptions, place="bucket", user=True,
     pins=True, archives=True, variables=("AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING"),
 )  # fmt: skip
 GCS = SourceKind(
-    "gcs", ("gs", "gcs"), "gcs", "gcs.source", GcsOptions, place="bucket", pins=True,
+    "gcs", ("gs", "gcs"), "gcs", "gcs", GcsOptions, place="bucket", pins=True,
     variables=("GOOGLE_APPLICATION_CREDENTIALS",),
 )  # fmt: skip
 WEB = SourceKind("web", ("http", "https"), "web", options=WebOptions, pins=True)
-FTP = SourceKind("ftp", ("ftp",), secrets="generic.opener", user=True, states_checksums=False)
+FTP = SourceKind("ftp", ("ftp",), secrets="generic_opener", user=True, states_checksums=False)
 # the kind of sources that fsspec opens: URLs whose scheme is in no row, and sources with `reader: fsspec`
-OTHER = SourceKind("", (), secrets="generic.opener", blocks=True)
+OTHER = SourceKind("", (), secrets="generic_opener", blocks=True)
 KINDS = (
     FOLDER, S3, AZURE, WEB, GCS, FTP,
     replace(OTHER, name="file server", schemes=("sftp", "ssh", "smb"), user=True, states_checksums=False),

@@ -15,7 +15,7 @@ from penstock.engine.stream import Sources, failure, of_row
 from penstock.engine.tasks import FailedRow, Failure
 from penstock.host import waits
 from penstock.sources.backoff import may_retry, retrying
-from penstock.sources.checksum_files import joined, read
+from penstock.sources.stated_checksums import joined, read
 from penstock.target import notices
 from penstock.target.staging_writer import StagingWriter
 

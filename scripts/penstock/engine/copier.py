@@ -29,7 +29,7 @@ from penstock.engine.pump import Pump, ResumedBody, as_assumed, long, part_sizes
 from penstock.engine.stream import BLOCK, Prefetch, Stream
 from penstock.engine.tasks import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_ORDER, temporary_name
 from penstock.sources.port import AheadReader, WholeReader
-from penstock.sources.posix.reader import SparseBody
+from penstock.sources.posix_reader import SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

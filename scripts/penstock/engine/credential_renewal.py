@@ -28,7 +28,7 @@ T = TypeVar("T")
 RENEW_BEFORE = 300.0  # seconds between the renewal of temporary credentials and their end
 RENEW_PAUSE = 15.0  # seconds between two attempts to renew
 # Seconds of continued refusals after which credentials count as ended. A running attempt to renew is still
-# awaited, as it has its own time limit (`sources.s3.session_keys`).
+# awaited, as it has its own time limit (`sources.s3_credentials`).
 PATIENCE = 60.0
 
 
@@ -70,7 +70,7 @@ class Credentials:
         self._since = self._last = float("-inf")  # times of the first and last of the current refusals
 
     def _resolve(self) -> list[Any]:
-        from penstock.sources.registry import credentials
+        from penstock.sources.port import credentials
 
         return [credentials(source) for source in self._dataset.sources]
 
@@ -118,7 +118,7 @@ class Credentials:
         return False
 
     def _near_their_end(self) -> bool:
-        from penstock.sources.registry import expires
+        from penstock.sources.port import expires
 
         ends = [end for end in map(expires, self.current) if end is not None]
         return bool(ends) and min(ends) - time.time() <= RENEW_BEFORE
@@ -133,7 +133,7 @@ class Credentials:
     ) -> T:
         """Call `ask` with a source in this process, with retries. Renews refused credentials. Raises the last
         error."""
-        from penstock.sources.registry import credentials
+        from penstock.sources.port import credentials
 
         used: Any = None
 

@@ -22,8 +22,8 @@ from penstock.engine.stream import BLOCK, Stopped
 from penstock.fs.errno_map import storage_error
 from penstock.fs.libc import all_zeros
 from penstock.fs.safe_open import read_at
-from penstock.sources.posix.reader import PosixBody, SparseBody
-from penstock.sources.registry import same_bytes
+from penstock.sources.port import same_bytes
+from penstock.sources.posix_reader import PosixBody, SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

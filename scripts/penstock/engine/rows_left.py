@@ -34,7 +34,7 @@ from penstock.engine.tasks import (
     part_bytes,
     temporary_name,
 )
-from penstock.sources.registry import pinned, same_bytes
+from penstock.sources.port import pinned, same_bytes
 from penstock.target import staging_writer
 
 if TYPE_CHECKING:

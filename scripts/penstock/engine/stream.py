@@ -49,7 +49,7 @@ class Sources:
         self._checksums: dict[tuple[int, str, str], Sequence[SourceChecksum]] = {}
 
     def get(self, index: int) -> Source:
-        from penstock.sources.registry import open_source
+        from penstock.sources.port import open_source
 
         with self._lock:
             if index not in self._open:

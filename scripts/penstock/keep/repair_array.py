@@ -35,7 +35,7 @@ from penstock.jobs.bandwidth import cap_now
 from penstock.jobs.forecast import Totals, element_rate, element_time
 from penstock.jobs.target_room import LoweredNotice, TargetStores
 from penstock.keep.damaged_files import inode_of, mender_of
-from penstock.sources.registry import credentials, open_source
+from penstock.sources.port import credentials, open_source
 from penstock.tables.run_tables import SHARD_FORM, read_shard
 from penstock.target import modes, tree_removal
 

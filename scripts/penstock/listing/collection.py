@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, SourceChecksum]:
     """Return the checksums in one source's checksum files, by the key of the described object. Raises
     PreflightError for an object that is no checksum file."""
-    from penstock.sources.checksum_files import joined
+    from penstock.sources.stated_checksums import joined
 
     keys: list[str] = []
 
@@ -99,7 +99,7 @@ def _listed(entry: Entry, checksum: SourceChecksum | None) -> Listed:
 
 
 def _content(context: Context, source: Source, listed: Listed) -> bytes:
-    from penstock.sources.checksum_files import read
+    from penstock.sources.stated_checksums import read
 
     attempts, wait = context.config.engine.attempts, context.stop.wait
     return retrying(lambda: read(source, listed), attempts, wait, renew=source.renew_refused)
@@ -138,11 +138,11 @@ class Gathered:
 def open_sources(dataset: DatasetConfig) -> list[Source]:
     """Open the dataset's sources in the configuration's order, and resolve their secrets. Raises ConfigError,
     PreflightError."""
-    from penstock.sources import registry
+    from penstock.sources import port
 
     keep = Filter(dataset.include, dataset.exclude).wants
     return [
-        registry.open_source(config, dataset, credentials=registry.credentials(config), keep=keep)
+        port.open_source(config, dataset, credentials=port.credentials(config), keep=keep)
         for config in dataset.sources
     ]
 

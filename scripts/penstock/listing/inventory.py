@@ -23,9 +23,9 @@ from penstock.dataset.context import Context
 from penstock.listing import outside_lists
 from penstock.listing.outside_lists import OutsideFiles
 from penstock.sources.listing_order import ascending, in_order
-from penstock.sources.objects.source import bucket_and_prefix
+from penstock.sources.object_source import bucket_and_prefix
 from penstock.sources.port import Source
-from penstock.sources.s3.listing import NO_VERSIONS
+from penstock.sources.s3 import NO_VERSIONS
 from penstock.tables.stated_lists import FORMATS, Rows, canonical
 
 # Parses the manifest of an S3 Inventory: its data files, their columns, and its bucket. `where` names the
@@ -284,7 +284,7 @@ class Inventory:
         raise _missing(self._files.where(file.key), "a file of the inventory is missing")
 
     def _versioned(self) -> bool | None:
-        from penstock.sources.s3.source import S3Source
+        from penstock.sources.s3 import S3Source
 
         return self._source.versioned() if self._pinned and isinstance(self._source, S3Source) else None
 

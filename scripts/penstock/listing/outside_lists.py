@@ -30,7 +30,7 @@ from penstock.core.human import counted
 from penstock.core.layout import Offenders, check_key
 from penstock.core.model import Entry, Listed
 from penstock.host import waits
-from penstock.sources import registry
+from penstock.sources import port
 from penstock.sources.backoff import retrying
 from penstock.sources.listing_order import BATCH, between, in_order
 from penstock.sources.port import reading
@@ -80,10 +80,10 @@ def opened(
     bucket, _, name = url.partition("://")[2].partition("/")
     root = f"{scheme(url)}://{bucket}/"
     config = replace(source, url=root)
-    opened = registry.open_source(
+    opened = port.open_source(
         config,
         replace(dataset, changed="refuse"),
-        credentials=registry.credentials(config),
+        credentials=port.credentials(config),
     )
     return StoreFiles(opened, root, context.config.engine.attempts, context.stop.wait), name
 

@@ -30,7 +30,7 @@ from penstock.fs.path_walk import Cursor
 from penstock.jobs import adoption_store, array_job
 from penstock.jobs.adoption_store import too_old
 from penstock.run import adopted_tree
-from penstock.sources.registry import may_be_split
+from penstock.sources.port import may_be_split
 from penstock.tables.json_files import KeptFolders
 from penstock.tables.run_tables import SHARD_FORM, read_listing
 from penstock.target import tree_removal

@@ -43,7 +43,7 @@ from penstock.keep import removals
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
 from penstock.listing.evidence import short
 from penstock.listing.listers import reach
-from penstock.sources.web.folder_page import BY_LINKS, PAGE_HREFS
+from penstock.sources.web_client import BY_LINKS, PAGE_HREFS
 from penstock.tables import json_files
 from penstock.target import dataset_folders, tree_removal
 

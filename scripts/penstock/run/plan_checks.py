@@ -19,8 +19,7 @@ from penstock.fs.store_checks import data_states
 from penstock.jobs.forecast import NOTHING, OnTarget
 from penstock.listing.evidence import unprovable
 from penstock.run.previous_release import REFUSED
-from penstock.sources.port import REQUEST
-from penstock.sources.registry import may_be_split, open_source
+from penstock.sources.port import REQUEST, may_be_split, open_source
 from penstock.tables.run_tables import count_reused, read_listing
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from penstock.run.previous_release import (
     ReuseRules,
 )
 from penstock.run.target_findings import HeldFiles, TakeOver, TargetProbe
-from penstock.sources.registry import may_be_split
+from penstock.sources.port import may_be_split
 from penstock.tables import json_files
 from penstock.tables.run_tables import ShardsWriter, as_columns, as_rows
 from penstock.target import dataset_folders, modes, tree_removal

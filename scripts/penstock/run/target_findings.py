@@ -30,7 +30,7 @@ from penstock.fs.probe_judgement import acls, differences, links_work, reflinks_
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 from penstock.host.kernel_facts import host_name
 from penstock.jobs import run_cleanup
-from penstock.sources.registry import same_bytes
+from penstock.sources.port import same_bytes
 from penstock.target import dataset_folders, modes
 from penstock.target.staging_writer import StagingWriter
 

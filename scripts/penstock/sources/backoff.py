@@ -17,7 +17,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.host import waits
-from penstock.sources.http.values import decimal, http_date
+from penstock.sources.http_values import decimal, http_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

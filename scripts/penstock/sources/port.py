@@ -1,24 +1,96 @@
-"""The port of sources: list objects, and read ranges of them. Reading fails if the object has changed.
-
-`registry.open_source` picks an implementation: `posix`, `objects` with its dialects (`s3`, `azure`, `gcs`,
-`web`), or `generic`. A `Source` is cheap, so each worker makes its own. No source changes the data it reads.
-Optional abilities are further protocols (`Continued`, `WholeReader`, ...); callers test for them by
-`isinstance`. Sizes and offsets are bytes; keys are relative to the source's root.
+"""The port of sources: list objects, and read ranges that fail when the object changed; the source of a URL,
+opened with its secrets; and the items of a source with folders that no release can hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, contextmanager
+from enum import Enum
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from penstock.config.source_kinds import FOLDER, SourceKind, kind, of_url, scheme
+from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.human import counted, in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.core.errors import ExpiredCredentialsError
     from penstock.core.model import Entry, Listed, SourceChecksum
+
+
+# Collects the items of a source with folders that no release can contain: links, special files, unreadable
+# files. A listing raises `error` after it has listed the whole source.
+
+SHOWN = 100  # number of refused files that one message names, at most; all are counted
+
+
+class Remedy(Enum):
+    """What a person can do about an item, besides leaving it out by `exclude`."""
+
+    LINK = (
+        "set `links` of the dataset to `follow`, which copies the files that links lead to, or to `skip`, "
+        "which leaves links out"
+    )
+    ASTRAY = "mend the links that lead to no file of the source, or set `links` of the dataset to `skip`"
+    UNREAD = "let this account read what cannot be read (`chmod`, an ACL)"
+    SPECIAL = "remove what is neither a file nor a folder: it holds no data"
+    CHANGE = "change them at the source"
+    CUT = (
+        "name a list of the keys by `list_from` of the source, or have its server list all names of a folder"
+    )
+
+
+class RefusedFiles:
+    """Items that the dataset's policies refuse: all are counted, and the error names the first SHOWN.
+
+    `keep` decides which items belong to the dataset; other items are never refused. `keep` gets a folder's
+    key with a slash at its end, and returns False only if nothing below it belongs. The root ("") always
+    belongs.
+    """
+
+    def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
+        self.count = 0
+        self.left_out = 0  # items that would be refused, if `include` and `exclude` did not leave them out
+        self._keep = keep
+        self._lines: list[str] = []
+        self._remedies: dict[Remedy, None] = {}
+
+    def add(self, path: str, why: str, remedy: Remedy) -> None:
+        """Refuse an item, or count it in `left_out` if it is outside the dataset. `path` is relative to the
+        source's root."""
+        if path and self._keep is not None and not self._keep(path):
+            self.left_out += 1
+            return
+        self.count += 1
+        self._remedies[remedy] = None
+        if len(self._lines) < SHOWN:
+            self._lines.append(f"{in_quotes(path or '.')}: {why}")
+
+    def error(self, url: str) -> PreflightError:
+        lines = list(self._lines)
+        if self.count > len(lines):
+            lines.append(f"... and {self.count - len(lines)} more")
+        return PreflightError(
+            f"{counted(self.count, 'item')} of the source cannot be staged",
+            where=url,
+            why="\n  " + "\n  ".join(lines),
+            hint=";\n  ".join(remedy.value for remedy in self._remedies)
+            + "; or leave them out by `exclude` patterns",
+        )
+
+
+# The port of sources: list objects, and read ranges of them. Reading fails if the object has changed.
+#
+# `registry.open_source` picks an implementation: `posix`, `objects` with its dialects (`s3`, `azure`, `gcs`,
+# `web`), or `generic`. A `Source` is cheap, so each worker makes its own. No source changes the data it
+# reads. Optional abilities are further protocols (`Continued`, `WholeReader`, ...); callers test for them by
+# `isinstance`. Sizes and offsets are bytes; keys are relative to the source's root.
 
 REQUEST = 8 << 20  # bytes of one request to a source that cannot stream a whole object
 
@@ -198,3 +270,76 @@ def reading(source: Source, entry: Entry) -> Iterator[Body]:
             body.abandon()
             raise
         body.close()
+
+
+# Opens the source of a URL with its secrets, and judges version tokens.
+#
+# The package of a kind of source (`config.source_kinds`) is imported on use, so no other store's library is
+# loaded. Only `credentials`, and `open_source` without credentials, read the environment and files of
+# secrets, and may use the network or a helper process. A *token* is a store's mark of an object's version (an
+# etag, a generation), or "" if the store states none.
+
+
+def pinned(url: str, token: str) -> bool:
+    """Return whether reads can be conditional on this token. They can for a strong etag or a generation, but
+    not for a date or a weak etag."""
+    return of_url(url).pins and bool(token) and " " not in token and not token.startswith("W/")
+
+
+def may_be_split(url: str, token: str) -> bool:
+    """Return whether ranges read at different times are sure to be of one version. If not, one request has to
+    read the whole object."""
+    return pinned(url, token) if of_url(url).pins else bool(token)
+
+
+def same_bytes(url: str, token: str) -> bool:
+    """Return whether an equal token means equal bytes. This holds for a folder's files (size, times, inode)
+    and for strong etags, but not for weak etags or dates."""
+    return bool(token) if of_url(url) is FOLDER else pinned(url, token)
+
+
+def _reading(config: SourceConfig) -> SourceKind:
+    """Return the kind that reads this source. Raises ConfigError for a user or password in the URL, but
+    allows a user name alone if the protocol takes it (`sftp://user@host`)."""
+    user, at_sign, _ = config.url.partition("://")[2].partition("/")[0].rpartition("@")
+    if scheme(config.url) and at_sign and (":" in user or not of_url(config.url).user):
+        raise ConfigError(
+            "user info in a source's URL", hint="name a profile or a credentials_file in storage_options"
+        )
+    return kind(config.url, config.storage_options)
+
+
+def credentials(config: SourceConfig) -> object | None:
+    """Resolve the secrets of a source now, as a picklable object; None if it needs no secrets.
+
+    The parent process calls this. Workers get the result through a pipe. Before temporary secrets expire
+    (`expires`), they get new secrets by `Source.renew`. Raises ConfigError, PreflightError.
+    """
+    if not (module := _reading(config).secrets):
+        return None
+    secrets: object | None = import_module(f"penstock.sources.{module}").resolve(config)
+    return secrets
+
+
+def expires(secrets: object | None) -> float | None:
+    """Return when the credentials expire, in seconds since the epoch; None if never, or unknown."""
+    end = getattr(secrets, "expires", None)
+    return end if isinstance(end, float) else None
+
+
+def open_source(
+    config: SourceConfig,
+    dataset: DatasetConfig,
+    *,
+    credentials: object | None = None,
+    keep: Keep | None = None,
+) -> Source:
+    """Open the source of a configuration, by `open_source` of its kind's package. Nothing is listed or read
+    yet.
+
+    Workers pass their parent's `credentials`; without them the secrets are resolved here. Raises ConfigError
+    for an unusable URL or option, PreflightError if the secrets cannot be resolved.
+    """
+    package = import_module(f"penstock.sources.{_reading(config).package}")
+    source: Source = package.open_source(config, credentials, dataset=dataset, keep=keep)
+    return source

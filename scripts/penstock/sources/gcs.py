@@ -33,23 +33,29 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import Listed
-from penstock.sources.checksum_headers import COMBINE, google_checksums
 from penstock.sources.credentials import pairs, read_secret
-from penstock.sources.http.endpoint import Endpoint, endpoint, split
-from penstock.sources.http.values import HeaderNames, document, query_string, quoted_value, stated_time
+from penstock.sources.http_endpoint import Endpoint, endpoint, split
+from penstock.sources.http_values import HeaderNames, document, query_string, quoted_value, stated_time
 from penstock.sources.listing_order import Objects
-from penstock.sources.objects.access_token import TIMEOUT, AccessToken, jwt_grant, requested
-from penstock.sources.objects.answers import Meaning, head_misfit, other_version, refusal, within
-from penstock.sources.objects.client import ObjectClient
-from penstock.sources.objects.reader import ObjectReader
-from penstock.sources.objects.source import ObjectSource, bucket_and_prefix, single_name
+from penstock.sources.object_answers import Meaning, head_misfit, other_version, refusal, within
+from penstock.sources.object_client import (
+    TIMEOUT,
+    AccessToken,
+    ObjectClient,
+    ObjectReader,
+    jwt_grant,
+    requested,
+)
+from penstock.sources.object_source import ObjectSource, bucket_and_prefix, single_name
+from penstock.sources.stated_checksums import COMBINE, google_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Entry, SourceChecksum
-    from penstock.sources.objects.client import Request
+    from penstock.sources.object_client import Request
+
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
 METADATA = "metadata.google.internal"
@@ -62,7 +68,7 @@ HINT = (
 
 def resolve(config: SourceConfig) -> AccessToken:
     """Request a token now, as the table of the module's docstring says. For "none", return a token without
-    text. An unresponsive server is retried for a minute at most (`access_token.TRIES`, `TIMEOUT`).
+    text. An unresponsive server is retried for a minute at most (`object_client.TOKEN_TRIES`, `TIMEOUT`).
 
     Raises PreflightError for files that are not kept safely or contain no account. Raises FailedError if the
     server refuses a token, TransientError if it does not respond or demands a later try. Raises ConfigError

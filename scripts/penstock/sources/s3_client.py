@@ -1,5 +1,6 @@
 """S3's dialect of `objects.client`: signatures, redirects and error codes. A client sends only GET and HEAD,
-to the bucket's server or to hosts of the same store (`same_store`)."""
+to the bucket's server or to hosts of the same store (`same_store`).
+"""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ from urllib.parse import urljoin, urlsplit
 
 from penstock.config.settings import Reach
 from penstock.core.errors import ConfigError, FailedError, ObjectError, PenstockError
-from penstock.sources.checksum_headers import s3_checksums
-from penstock.sources.http.endpoint import Endpoint, endpoint, split
-from penstock.sources.http.values import HeaderNames, first_values, quoted, quoted_value, stated_in_metadata
-from penstock.sources.objects.answers import Meaning, refusal
-from penstock.sources.objects.client import Described, ObjectClient
-from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.sigv4 import EMPTY_SHA256, Signer
+from penstock.sources.http_endpoint import Endpoint, endpoint, split
+from penstock.sources.http_values import HeaderNames, first_values, quoted, quoted_value, stated_in_metadata
+from penstock.sources.object_answers import Meaning, refusal
+from penstock.sources.object_client import Described, ObjectClient
+from penstock.sources.s3_credentials import EMPTY_SHA256, S3Credentials, Signer
+from penstock.sources.stated_checksums import s3_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.model import Entry, SourceChecksum
-    from penstock.sources.objects.client import Request
+    from penstock.sources.object_client import Request
+
 
 AWS = (".amazonaws.com", ".amazonaws.com.cn")  # suffixes of the names of Amazon's own servers
 # error codes for a bucket in another region than that of the signature

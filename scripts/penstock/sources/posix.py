@@ -19,10 +19,9 @@ from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.fs.tree import BELOW, BROKEN, FILE, LINK, OTHER, descend
 from penstock.host.kernel_facts import mount_of
-from penstock.sources.port import Source
-from penstock.sources.posix.reader import FILE as OPEN_FILE
-from penstock.sources.posix.reader import PosixReader, beneath, token, tokens
-from penstock.sources.refused_files import RefusedFiles, Remedy
+from penstock.sources.port import RefusedFiles, Remedy, Source
+from penstock.sources.posix_reader import FILE as OPEN_FILE
+from penstock.sources.posix_reader import PosixReader, beneath, token, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.fs.tree import Level, Looked
     from penstock.sources.port import Keep
+
 
 # number of files remembered until all their names were listed (some 100 MB); further files are not counted
 MOST = 1_000_000

@@ -1,6 +1,7 @@
 """Judges a store's answers: which error a refusal means, and whether an object's version, size, range and
 length are the listed ones. A condition (If-Match, a version in the query) is not enough, since some servers
-and proxies ignore it."""
+and proxies ignore it.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ from penstock.config import source_kinds
 from penstock.core.errors import ObjectError, SourceChangedError, TransientError, longer
 from penstock.core.human import printable
 from penstock.core.model import Listed
-from penstock.sources.checksum_headers import COMBINE
-from penstock.sources.generic.opener import (
+from penstock.sources.generic_opener import (
     Opener,
     checksums_of,
     finds_by_prefix,
@@ -25,19 +24,20 @@ from penstock.sources.generic.opener import (
     protocol_errors,
     token_of,
 )
-from penstock.sources.port import REQUEST, Reader, Source
-from penstock.sources.refused_files import RefusedFiles, Remedy
+from penstock.sources.port import REQUEST, Reader, RefusedFiles, Remedy, Source
+from penstock.sources.stated_checksums import COMBINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.core.model import Entry, SourceChecksum
-    from penstock.sources.generic.ftp import Info
-    from penstock.sources.generic.opener import FsspecCredentials
+    from penstock.sources.ftp import Info
+    from penstock.sources.generic_opener import FsspecCredentials
     from penstock.sources.port import Keep
 
     Names = list[tuple[bytes, str, Info]]
+
 
 # Seconds that one request may take: enough for `port.REQUEST` bytes at 28 KB/s. The libraries limit only the
 # time without a byte, which slow transfers never reach; gcsfs has no limit.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry, SourceChecksum
 
+
 # errors of a file that was removed or replaced since the listing
 CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 # errors that another attempt would repeat

@@ -19,9 +19,9 @@ from urllib.parse import unquote_to_bytes
 from penstock.core.errors import STORE_AMISS, FailedError, TransientError
 from penstock.core.human import in_quotes
 from penstock.host import waits
-from penstock.sources.http.values import decimal, plain
+from penstock.sources.http_values import decimal, plain
 from penstock.sources.listing_order import endless
-from penstock.sources.objects.answers import amiss, grouped
+from penstock.sources.object_answers import amiss, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator

@@ -26,36 +26,34 @@ from penstock.core.errors import (
 from penstock.core.model import XXH3, Listed, SourceChecksum
 from penstock.fs.errno_map import printable
 from penstock.host import waits
-from penstock.sources.http.endpoint import without_user
-from penstock.sources.http.values import decimal, quoted
-from penstock.sources.objects.client import Requests
-from penstock.sources.objects.reader import BEGIN
-from penstock.sources.web.client import (
+from penstock.sources.http_endpoint import without_user
+from penstock.sources.http_values import decimal, quoted
+from penstock.sources.object_client import BEGIN, Requests
+from penstock.sources.web_client import (
     BLOCK,
+    BY_LINKS,
+    ELSEWHERE,
     NO_HEAD,
+    PAGE_HREFS,
+    FolderPage,
     decoded,
     encoding_of,
+    hrefs,
     is_page,
     modified,
     page_name,
     place_of,
-    token_of,
-    weakened,
-)
-from penstock.sources.web.folder_page import (
-    BY_LINKS,
-    ELSEWHERE,
-    PAGE_HREFS,
-    FolderPage,
-    hrefs,
     same_place,
     same_server,
+    token_of,
+    weakened,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.sources.web.client import WebClient
+    from penstock.sources.web_client import WebClient
+
 
 T = TypeVar("T")
 

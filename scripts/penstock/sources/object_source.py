@@ -1,5 +1,6 @@
 """A bucket or container as a source: the parts that all stores share whose listings come in pages. All
-requests only read, and only `list_sorted` writes to disk."""
+requests only read, and only `list_sorted` writes to disk.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +23,10 @@ from penstock.core.model import Entry, Listed
 from penstock.host import waits
 from penstock.sources.backoff import TRIES
 from penstock.sources.credentials import renewed
-from penstock.sources.http.values import stated_time
+from penstock.sources.http_values import stated_time
 from penstock.sources.listing_order import Objects, ascending, in_order, one_by_one
-from penstock.sources.objects.answers import reaching
-from penstock.sources.objects.client import ObjectClient, Requests
-from penstock.sources.objects.reader import ObjectReader
+from penstock.sources.object_answers import reaching
+from penstock.sources.object_client import ObjectClient, ObjectReader, Requests
 from penstock.sources.port import Source
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import SourceChecksum
+
 
 AT_ONCE = 32  # concurrent HEAD requests for objects' times, at most
 C = TypeVar("C", bound=ObjectClient)

@@ -30,20 +30,20 @@ from penstock.core.errors import (
 )
 from penstock.core.human import nearest, of_datetime
 from penstock.core.model import SourceChecksum
-from penstock.sources.azure.account import without_signatures
+from penstock.sources.azure import without_signatures
 from penstock.sources.backoff import asked_for
-from penstock.sources.checksum_headers import decode
 from penstock.sources.credentials import keep_off_the_terminal
-from penstock.sources.generic.ftp import FtpConnection
-from penstock.sources.http.values import stated_time
-from penstock.sources.objects.answers import STATUSES
-from penstock.sources.objects.source import two_meanings
+from penstock.sources.ftp import FtpConnection
+from penstock.sources.http_values import stated_time
+from penstock.sources.object_answers import STATUSES
+from penstock.sources.object_source import two_meanings
+from penstock.sources.stated_checksums import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from penstock.config.settings import SourceConfig
-    from penstock.sources.generic.ftp import Info
+    from penstock.sources.ftp import Info
 
 
 # names of protocols' fields for an object's version, and for its time; the first field that is set counts

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
-from penstock.sources.http.endpoint import split, without_user
-from penstock.sources.http.values import quoted
-from penstock.sources.objects.answers import reaching
-from penstock.sources.objects.reader import ObjectReader
+from penstock.sources.http_endpoint import split, without_user
+from penstock.sources.http_values import quoted
+from penstock.sources.object_answers import reaching
+from penstock.sources.object_client import ObjectReader
 from penstock.sources.port import Source
-from penstock.sources.web.client import NO_HEAD, WebClient
+from penstock.sources.web_client import NO_HEAD, WebClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Entry, Listed, SourceChecksum
     from penstock.sources.port import Keep
-    from penstock.sources.web.listing import WebListing
+    from penstock.sources.web_listing import WebListing
 
 
 class WebSource(Source):
@@ -97,7 +97,7 @@ class WebSource(Source):
             self._ignored = listing.left_out
 
     def _listing(self, url_of: Callable[[str], str]) -> WebListing:
-        from penstock.sources.web.listing import WebListing
+        from penstock.sources.web_listing import WebListing
 
         return WebListing(partial(self.client, listing=True), url_of, self._options, self._keep)
 

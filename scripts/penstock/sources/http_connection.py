@@ -14,22 +14,15 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import PenstockError, TransientError
-from penstock.sources.http.sockets import STATUS, addresses, broken, connect, why
-from penstock.sources.http.values import (
-    FIELD,
-    LENGTH,
-    HeaderNames,
-    decimal,
-    fields,
-    learn,
-)
+from penstock.sources.http_endpoint import STATUS, addresses, broken, connect, why
+from penstock.sources.http_values import FIELD, LENGTH, HeaderNames, decimal, fields, learn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.sources.http.endpoint import Endpoint
-    from penstock.sources.http.sockets import Addresses, PacedSocket, TlsSocket
-    from penstock.sources.http.values import Shape
+    from penstock.sources.http_endpoint import Addresses, Endpoint, PacedSocket, TlsSocket
+    from penstock.sources.http_values import Shape
+
 
 HEAD_ROOM = 8192  # initial size of the buffer that receives heads, in bytes
 HEAD_LIMIT = 1 << 16  # bytes of an answer's head, at most

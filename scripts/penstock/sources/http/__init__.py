@@ -1,1 +1,0 @@
-"""HTTP/1.1 on kept connections: addresses, TLS, requests, answers, bodies."""

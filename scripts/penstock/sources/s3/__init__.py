@@ -1,1 +1,0 @@
-"""S3, and other stores that speak its protocol."""
