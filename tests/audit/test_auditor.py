@@ -30,7 +30,7 @@ def seen(size: int) -> RangeRead:
 
 
 class Scripted:
-    """Fails as it is told, in turn, then reads. `batched_reads`: what was read with others."""
+    """Fails as it is told, in turn, then reads. `libc`: what was read with others."""
 
     def __init__(self, *errors: PenstockError, together: bytes | None = None) -> None:
         self.errors, self.together = list(errors), together

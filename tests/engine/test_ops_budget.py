@@ -24,7 +24,7 @@ from penstock.core.errors import InterruptedRunError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store
 from penstock.engine.copy_shard import copy_shard
-from penstock.fs import clock
+from penstock.fs import capabilities
 from penstock.jobs import share_rule
 from penstock.jobs.array_runner import element_command
 from penstock.jobs.share_rule import parse
@@ -57,7 +57,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def died(layout: DatasetLayout) -> None:
     """The run gives no sign of life any more."""
-    past = layout.under_way.stat().st_mtime - clock.BOUND - 10
+    past = layout.under_way.stat().st_mtime - capabilities.BOUND - 10
     os.utime(layout.under_way, (past, past))
 
 

@@ -343,7 +343,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a dead run would write is counted",
-        "<= (UNSEEN if notice.step == SUBMITTED else clock.BOUND)",
+        "<= (UNSEEN if notice.step == SUBMITTED else capabilities.BOUND)",
         "<= UNSEEN",
         "tests/run/test_room_beside_others.py::test_s17_a_run_that_was_killed_is_counted_until_it_gave_no_sign_of_life",
     ),

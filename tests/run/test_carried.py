@@ -19,7 +19,7 @@ from penstock.core.errors import FindingsError
 from penstock.core.findings import AuditSelection, SoonFirst
 from penstock.core.seal import SealedReadDelay
 from penstock.dataset import gate, history, seals, verdicts
-from penstock.fs import clock, small_files
+from penstock.fs import capabilities, small_files
 from penstock.jobs import audit_store
 from penstock.jobs.audit_store import takes
 from penstock.keep import audit_step, removals
@@ -208,11 +208,11 @@ def test_the_date_of_a_reading_is_when_the_bytes_were_read(
 def test_a_clock_that_is_ahead_dates_no_reading_into_the_future(
     context: Context, source: Path, days: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    right, touch = time.time(), clock.touch
+    right, touch = time.time(), capabilities.touch
     if wrong == "host":
         days(7)
     else:
-        monkeypatch.setattr(clock, "touch", lambda folder: touch(folder) + int(7 * DAY * 1e9))
+        monkeypatch.setattr(capabilities, "touch", lambda folder: touch(folder) + int(7 * DAY * 1e9))
     go(context)
     assert {record.read_at for record in records(context).values()} <= set(
         range(int(right), int(right) + 300)
@@ -229,8 +229,8 @@ def test_a_reading_that_lies_in_the_future_counts_as_none(
 ) -> None:
     days(7)
     with monkeypatch.context() as ahead:
-        touch = clock.touch
-        ahead.setattr(clock, "touch", lambda folder: touch(folder) + int(7 * DAY * 1e9))
+        touch = capabilities.touch
+        ahead.setattr(capabilities, "touch", lambda folder: touch(folder) + int(7 * DAY * 1e9))
         go(context)
     days(0)
     with pytest.raises(FindingsError, match="not audited lately enough"):

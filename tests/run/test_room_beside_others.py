@@ -32,7 +32,7 @@ from penstock.core.run_steps import ElementChanged, Started
 from penstock.dataset import receipts, run_store, staging_notice
 from penstock.dataset.context import Stop
 from penstock.dataset.staging_notice import LONGEST, living_below
-from penstock.fs import clock
+from penstock.fs import capabilities
 from penstock.jobs import array_orders, share_rule
 from penstock.jobs.dataset_hold import holding
 from penstock.jobs.element_work import Attempt, Paces
@@ -166,7 +166,7 @@ def test_s17_a_run_that_was_killed_is_counted_until_it_gave_no_sign_of_life(
         pass
     with pytest.raises(NoSpaceError, match="dataset first"):
         plan_step.run(second, "second")
-    aged(first.layout("first").under_way, clock.BOUND + 10)
+    aged(first.layout("first").under_way, capabilities.BOUND + 10)
     plan_step.run(second, "second")
     assert [notice.dataset for notice in stated(root)] == ["second"]
 
@@ -485,7 +485,7 @@ def test_s17_a_plan_counts_what_a_repair_will_fetch(root: Path, tmp_path: Path) 
         assert (own.dataset, own.writes.bytes, own.writes.files) == ("repaired", HALF, 2)
         with pytest.raises(NoSpaceError, match=r"dataset repaired .*step repair"):
             plan_step.run(second, "second")
-    aged(context.layout("repaired").repair_under_way, clock.BOUND + 10)
+    aged(context.layout("repaired").repair_under_way, capabilities.BOUND + 10)
     plan_step.run(second, "second")
     # What was killed is continued, and counts as one that begins.
     with pytest.raises(NoSpaceError, match="dataset second"):

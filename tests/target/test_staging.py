@@ -18,7 +18,7 @@ from tests.target.conftest import need, need_root
 from penstock.core.errors import FailedError, NoSpaceError, ObjectError, PenstockError, TransientError
 from penstock.core.layout import TEMPORARY
 from penstock.fs import safe_open
-from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.safe_open import printable, storage_error
 from penstock.target.staging_writer import prepare_process
 
 

@@ -12,10 +12,10 @@ from tests.support.forked import forked
 from tests.target.conftest import facts_with
 
 from penstock.core.errors import IntegrityError
-from penstock.fs import batched_reads
-from penstock.fs.batched_reads import Reads
+from penstock.fs import libc
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
+from penstock.fs.libc import Reads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,14 +74,14 @@ def test_they_are_read_by_few_submissions(stored: Path, monkeypatch: pytest.Monk
         return run(self, wanted)
 
     monkeypatch.setattr(Reads, "run", counting)
-    small = [wanted for wanted in ranges() if wanted[2] < batched_reads.LARGE]
+    small = [wanted for wanted in ranges() if wanted[2] < libc.LARGE]
     with ColdReader(stored, facts(stored)) as reader:
         reader.expect(ranges())
         for wanted in ranges():
             read(reader, wanted)
     assert sum(asked) == len(small)
     assert len(asked) <= 4
-    assert max(asked) <= batched_reads.MOST
+    assert max(asked) <= libc.MOST
 
 
 def test_ranges_that_are_not_aligned(stored: Path) -> None:
@@ -141,7 +141,7 @@ def test_another_order_again_and_none(stored: Path) -> None:
 
 
 def test_where_it_is_refused_each_is_read_by_itself(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batched_reads, "Reads", _refuse)
+    monkeypatch.setattr(libc, "Reads", _refuse)
     with ColdReader(stored, facts(stored)) as reader:
         reader.expect(ranges())
         for wanted in ranges():

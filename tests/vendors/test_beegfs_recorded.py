@@ -27,9 +27,9 @@ from penstock.fs import (
     beegfs_mount,
     beegfs_v7,
     beegfs_v8,
-    servers,
     store_checks,
     stores,
+    watched_facts,
 )
 from penstock.fs.stores import (
     Pattern,
@@ -280,9 +280,9 @@ def test_servers_are_asked_before_a_call_is_made_on_the_mount(
     with pytest.raises(
         PreflightError, match=r"storage server node_storage_2 \[ID: 2\]: not reached"
     ) as caught:
-        servers.require_servers(point / "sets", proc)
+        watched_facts.require_servers(point / "sets", proc)
     assert caught.value.exit_code == 3
-    servers.require_servers(tmp_path, proc)
+    watched_facts.require_servers(tmp_path, proc)
 
 
 def test_plan_and_selftest_ask_before_they_make_a_file(
@@ -292,7 +292,7 @@ def test_plan_and_selftest_ask_before_they_make_a_file(
     list_step.run(context, "data")
     target = context.layout("data").root
     proc = shown("8.3.1-server-ended", {**all_at(listening), "10.9.9.1:8103": refused}, target, "8.3.1-root")
-    monkeypatch.setattr(servers.require_servers, "__defaults__", (proc,))
+    monkeypatch.setattr(watched_facts.require_servers, "__defaults__", (proc,))
     monkeypatch.chdir(tmp_path)
     before = sorted((path, path.stat().st_mtime_ns) for path in target.rglob("*"))
     with pytest.raises(PreflightError, match="storage server node_storage_2"):
@@ -309,7 +309,7 @@ def test_preflight_asks_before_it_waits_for_the_mount(
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     target = context.layout("data").root
     proc = shown("8.3.1-server-ended", {**all_at(listening), "10.9.9.1:8103": refused}, target, "8.3.1-root")
-    monkeypatch.setattr(servers.servers_away, "__defaults__", (proc,))
+    monkeypatch.setattr(watched_facts.servers_away, "__defaults__", (proc,))
     monkeypatch.setattr(preflight_step, "Answers", pytest.fail)
     with pytest.raises(TargetAwayError, match="storage server node_storage_2"):
         preflight_step.run(context, "data")
@@ -330,13 +330,13 @@ def test_a_client_of_version_7_answers_no_call_without_the_management_service(
     management = {"10.9.9.1:8008": refused} if not states else {}
     point = tmp_path / "mounted"
     proc = shown("7.4.7", {**all_at(listening), **management, **states}, point)
-    status, away = servers.servers_away(point, proc)
+    status, away = watched_facts.servers_away(point, proc)
     assert status is not None
     assert [one.about for one in away] == (["BeeGFS management server bee1 [ID: 1]"] if holds else [])
     assert stores.away(status) == holds
     if holds:
         with pytest.raises(TargetAwayError, match="management server bee1"):
-            servers.require_servers(point, proc)
+            watched_facts.require_servers(point, proc)
 
 
 # What reads a target whose server is away
@@ -442,7 +442,7 @@ def played(
         folder.mkdir()
         root = {"7": "7.4.7", "8": "8.3.1-root"}[name[0]]
         proc = shown(shows or root, all_at(listening), folder, root)
-        status, _ = servers.servers_away(folder, proc)
+        status, _ = watched_facts.servers_away(folder, proc)
         return store_checks.check_target(folder, gid=os.getegid(), named="beegfs", shown=status, proc=proc)
 
     return check
@@ -461,9 +461,9 @@ def test_of_a_mount_that_does_not_answer_the_commands_name_the_server(
     """Its client has forgotten the address, and makes no connection."""
     played(name)
     proc = tmp_path / "proc"
-    (stop,) = servers.unreached_servers(tmp_path / "target", proc)
+    (stop,) = watched_facts.unreached_servers(tmp_path / "target", proc)
     assert (stop.verdict, stop.about) == ("stop", server)
-    assert servers.unreached_servers(tmp_path, proc) == []
+    assert watched_facts.unreached_servers(tmp_path, proc) == []
 
 
 def words(checks: TargetChecks, *verdicts: str) -> list[str]:

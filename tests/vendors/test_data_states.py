@@ -11,12 +11,11 @@ import pytest
 from tests.vendors.tiers import RELEASED, Tiers
 
 from penstock.fs import beegfs as beegfs_states
-from penstock.fs import data_states, store_checks
 from penstock.fs import lustre as lustre_states
+from penstock.fs import store_checks, stores
 from penstock.fs import weka as weka_states
 from penstock.fs.capabilities import facts
-from penstock.fs.data_states import DataStates, Said
-from penstock.fs.stores import DataState
+from penstock.fs.stores import DataState, DataStates, Said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,19 +221,19 @@ def test_s16_a_command_that_says_nothing_is_given_up(tmp_path: Path, *, ended: b
 
 
 def test_s16_the_hint_of_a_size_without_blocks(tmp_path: Path) -> None:
-    for name, size in (("hole", 5000), ("in the inode", data_states.INODE)):
+    for name, size in (("hole", 5000), ("in the inode", stores.INODE)):
         with (tmp_path / name).open("wb") as stream:
             stream.truncate(size)
     names = [*files(tmp_path, "file"), "hole", "in the inode"]
     for stubs, hints, found in (
-        (True, True, {"hole": data_states.HINT}),
+        (True, True, {"hole": stores.HINT}),
         (True, False, {}),
         (False, True, {}),
     ):
         asked = DataStates(tmp_path, None, stubs=stubs)
         assert asked.away(names, hints=hints) == found
         asked.close()
-    assert data_states.HINT.hinted
+    assert stores.HINT.hinted
 
 
 def test_s16_the_command_goes_before_the_hint(tmp_path: Path) -> None:

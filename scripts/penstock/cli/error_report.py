@@ -29,7 +29,13 @@ from penstock.core.errors import (
 )
 from penstock.core.human import masked, printable_lines
 from penstock.fs import small_files
-from penstock.fs.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
+from penstock.fs.safe_open import (
+    MISPLACED,
+    NO_SPACE,
+    PASSING,
+    printable,
+    storage_error,
+)
 from penstock.fs.small_files import NotPlainError
 from penstock.host import kernel_facts
 from penstock.workflow.exit_files import CommandFailure

@@ -26,7 +26,7 @@ from penstock.config import command_options
 from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, PreflightError
 from penstock.core.human import did_you_mean, in_quotes
 from penstock.dataset.context import Context, Stop
-from penstock.fs.errno_map import NO_SPACE
+from penstock.fs.safe_open import NO_SPACE
 from penstock.workflow import controller as ancestors
 from penstock.workflow import exit_files
 
@@ -277,10 +277,10 @@ class Session:
 def reached(target: TargetConfig) -> TargetConfig:
     """Raise TargetAwayError if a server of the target is away. A call there would wait for minutes, and no
     signal would end it."""
-    from penstock.fs import servers
+    from penstock.fs import watched_facts
 
     for folder in filter(None, (target.root, target.state_root)):
-        servers.require_answer(folder)
+        watched_facts.require_answer(folder)
     return target
 
 

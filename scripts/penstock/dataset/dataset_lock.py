@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.core.errors import LockedError, NoSpaceError, OvertakenError, PenstockError, PreflightError
 from penstock.dataset import holder as holders
 from penstock.fs import small_files
-from penstock.fs.errno_map import NO_SPACE, storage_error
+from penstock.fs.safe_open import NO_SPACE, storage_error
 from penstock.fs.small_files import NO_LINKS, give_name
 from penstock.host import waits
 from penstock.host.waits import (
@@ -81,7 +81,7 @@ class DatasetLock:
     """A context manager that holds the dataset. It is not reentrant, and only one thread may use it.
 
     Entering it may wait as the module's table says. Entering raises LockedError naming the holder, any error
-    of `pause`, and the errors of `errno_map.storage_error` if the file system refuses.
+    of `pause`, and the errors of `safe_open.storage_error` if the file system refuses.
 
     | argument                    | meaning                                                                  |
     |-----------------------------|--------------------------------------------------------------------------|

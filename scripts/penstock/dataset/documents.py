@@ -11,7 +11,7 @@ from penstock.core import dataset_documents
 from penstock.core.element_documents import ELEMENT_OUTCOME
 from penstock.core.errors import STATE_ANEW, FailedError
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def _unreadable(kind: Document[T], path: Path, error: Exception, hint: str) -> F
 
 def write(kind: Document[T], path: Path, document: T) -> None:
     """Write a document durably, with missing folders above it. Raises the errors of
-    `errno_map.storage_error`, such as NoSpaceError on a full target."""
+    `safe_open.storage_error`, such as NoSpaceError on a full target."""
     try:
         small_files.make_dirs(path.parent)
         small_files.write_json(path, kind.to_json(document))

@@ -23,7 +23,7 @@ from penstock.core.errors import (
 from penstock.core.human import brief, printable
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.dataset import history, last_end, receipts, seals, staging_notice, verdicts
-from penstock.fs import clock, errno_map, small_files
+from penstock.fs import capabilities, safe_open, small_files
 from penstock.target import access, dataset_folders, notices
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def named_by_current(release: str) -> str:
 # Decides which release `current` names and whether a job may read it, for every command and view. Jobs wait
 # for the judgement, so its cost does not depend on the release's size. It reads a few small files and looks
 # up at most `SAMPLED` names; only audits read the data. It touches the folder of pins to learn the file
-# system's clock (`fs.clock`). The *seal* is `release.json`, in which publish wrote counts and digests.
+# system's clock (`fs.capabilities`). The *seal* is `release.json`, in which publish wrote counts and digests.
 #
 # | what is checked                                       | state if it fails                         |
 # |-------------------------------------------------------|-------------------------------------------|
@@ -260,7 +260,7 @@ def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
             why=str(error.strerror),
             hint="ask the dataset's owner for the group that may read it",
         )
-    if error.errno in errno_map.MISPLACED:
+    if error.errno in safe_open.MISPLACED:
         return FindingsError(
             _NOT_WHOLE,
             where=where,
@@ -387,8 +387,8 @@ def _read_within(judgement: Judgement, *, within: float | None) -> None:
         return
     since = verdicts.read_since(judgement.verdict, judgement.stored.seal) if judgement.stored else None
     # The folder of pins shows the file system's clock, and readers may touch it.
-    age = None if since is None else clock.now(judgement.layout.pins) - since.timestamp()
-    if age is not None and -clock.BOUND <= age <= within:
+    age = None if since is None else capabilities.now(judgement.layout.pins) - since.timestamp()
+    if age is not None and -capabilities.BOUND <= age <= within:
         return
     last = "never" if since is None else f"at {since:%Y-%m-%dT%H:%M:%SZ}"
     if age is not None and age < 0:

@@ -24,7 +24,7 @@ from penstock.core.errors import (
 )
 from penstock.core.human import SECOND, nanoseconds
 from penstock.dataset import history, orders
-from penstock.fs import clock, small_files
+from penstock.fs import capabilities, small_files
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -158,13 +158,13 @@ def last_success(layout: DatasetLayout) -> float | None:
     """Return when a run last ended with exit status 0, in seconds since the epoch by the file system's clock;
     None: never. Times ahead of that clock are ignored. For an older state without the file `succeeded`, the
     history decides. Raises OSError if this account may not read the file, NewerFormatError."""
-    now = clock.now(layout.pins)
+    now = capabilities.now(layout.pins)
     try:
         moments = [os.lstat(layout.succeeded).st_mtime]
     except FileNotFoundError:
         published = (line.at for line in history.lines(layout) if isinstance(line, Publication))
         moments = [nanoseconds(at) / SECOND for at in published]
-    return max((min(at, now) for at in moments if 0 < at <= now + clock.BOUND), default=None)
+    return max((min(at, now) for at in moments if 0 < at <= now + capabilities.BOUND), default=None)
 
 
 def described(layout: DatasetLayout, end: LastEnd) -> RunState:

@@ -18,8 +18,8 @@ from penstock.core.errors import CancelledError, FailedError
 from penstock.core.run_steps import CHANGES_AFTER_LIST
 from penstock.dataset import documents
 from penstock.fs import small_files
-from penstock.fs.errno_map import NO_SPACE, storage_error
 from penstock.fs.owners import account
+from penstock.fs.safe_open import NO_SPACE, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -57,9 +57,9 @@ from penstock.core.layout import DATA
 from penstock.dataset import holder as holders
 from penstock.dataset import reserve
 from penstock.dataset.holder import Holder, this_owner
-from penstock.fs import clock, small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs import capabilities, small_files
 from penstock.fs.owners import user_name
+from penstock.fs.safe_open import storage_error
 from penstock.host import waits
 from penstock.target import dataset_folders, notices
 
@@ -222,7 +222,7 @@ def held(
     of: Sequence[str] | None = None,
 ) -> dict[str, list[ReleasePin]]:
     """Return the standing pins with these names (None: all), by release, as of the file system's clock."""
-    return standing(read(layout, of), clock.now(layout.pins), longest, scheduler)
+    return standing(read(layout, of), capabilities.now(layout.pins), longest, scheduler)
 
 
 def standing(

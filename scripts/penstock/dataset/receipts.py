@@ -215,7 +215,7 @@ def seconds(receipt: StepReceipt) -> float:
 
 
 def write_step(run: RunLayout, receipt: StepReceipt) -> None:
-    """Write a step's receipt, durably. Raises as `errno_map.storage_error`: NoSpaceError on a full target."""
+    """Write a step's receipt, durably. Raises as `safe_open.storage_error`: NoSpaceError on a full target."""
     documents.write(RECEIPTS[receipt["step"]], run.receipt(receipt["step"]), receipt)
 
 

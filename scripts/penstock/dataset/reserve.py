@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.core import run_steps
 from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.fs import small_files
-from penstock.fs.errno_map import NO_SPACE
+from penstock.fs.safe_open import NO_SPACE
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:

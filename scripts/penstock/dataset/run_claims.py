@@ -16,7 +16,7 @@ from penstock.core.errors import STATE_ANEW, FailedError, OvertakenError
 from penstock.dataset import documents, history
 from penstock.dataset import holder as holders
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def kept(layout: DatasetLayout) -> Iterator[ClaimFile]:
 def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: str) -> ClaimFile:
     """Claim the dataset for `run`, durably, with a number above that of `above`, the claim found when the
     lock was taken. `controller` is the workflow's process, as in `Context`. Raises LockedError if another run
-    was faster, and the errors of `errno_map.storage_error`."""
+    was faster, and the errors of `safe_open.storage_error`."""
     try:
         # The number also exceeds all in the history, so numbers rise even if somebody removed the claims.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))

@@ -13,7 +13,7 @@ from penstock.core.layout import ADOPTED, EMPTY_FOLDERS, LISTING, STATED
 from penstock.dataset import history, run_claims, seals
 from penstock.dataset.run import load
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Move = Publication | Rollback  # history lines that say where `current` belongs
 def moves(layout: DatasetLayout) -> list[Move]:
     """Return the history's lines about `current`, oldest first. Lines that a run wrote after another run
     claimed the dataset are left out: an earlier line has a higher claim number. Raises NewerFormatError,
-    PermissionError, and the errors of `errno_map.storage_error` if the history cannot be read."""
+    PermissionError, and the errors of `safe_open.storage_error` if the history cannot be read."""
     effective: list[Move] = []
     highest = 0
     try:

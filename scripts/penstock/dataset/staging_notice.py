@@ -8,7 +8,7 @@ own notices. A killed process leaves its notice behind:
 
 | the notice                            | is shown as             | advice                                   |
 |---------------------------------------|-------------------------|------------------------------------------|
-| touched within `clock.BOUND` of now   | being staged            | wait for its job, or ask again later     |
+| touched within `capabilities.BOUND` of now | being staged | wait for its job, or ask again later |
 | of a submitted controller that has    | submitted               | wait for its job: SLURM knows whether    |
 | not begun, written within `UNSEEN`    |                         | it is still there (`penstock after`)     |
 | any other                             | with the time of its    | as if there were none                    |
@@ -39,7 +39,7 @@ from penstock.core.dataset_documents import StillToWrite, UnderWay
 from penstock.core.errors import PenstockError
 from penstock.core.human import brief
 from penstock.core.layout import DATASET_NAME, DatasetLayout
-from penstock.fs import clock, small_files
+from penstock.fs import capabilities, small_files
 from penstock.host import kernel_facts
 from penstock.target import access, dataset_folders, notices
 
@@ -102,7 +102,7 @@ class Notice:
         self._layout, self._path = layout, path
         self._notice = UnderWay(
             step=step,
-            since=_stamp(clock.now(layout.folder)),
+            since=_stamp(capabilities.now(layout.folder)),
             host=kernel_facts.host_name(),
             job=job,
             cluster=environment.cluster if job else "",
@@ -151,7 +151,7 @@ def submitted(layout: DatasetLayout, job: str, cluster: Cluster) -> None:
     release this makes the dataset's folder."""
     with contextlib.suppress(OSError, PenstockError):
         standing, name = find(layout), cluster.name()
-        waiting = UnderWay(SUBMITTED, _stamp(clock.now(layout.root)), job=job, cluster=name)
+        waiting = UnderWay(SUBMITTED, _stamp(capabilities.now(layout.root)), job=job, cluster=name)
         if standing is not None and standing.alive and standing.notice.step != SUBMITTED:
             if not _has_ended(standing, cluster):
                 return
@@ -231,8 +231,8 @@ def find(layout: DatasetLayout, path: Path | None = None, now: float | None = No
     valid = notice.step in _STEPS and _JOB.fullmatch(notice.job) and _TIME.fullmatch(notice.since)
     if not valid or not stat.S_ISDIR(folder.st_mode) or status.st_uid != folder.st_uid:
         return None
-    now = clock.now(layout.pins) if now is None else now
-    alive = abs(now - status.st_mtime) <= (UNSEEN if notice.step == SUBMITTED else clock.BOUND)
+    now = capabilities.now(layout.pins) if now is None else now
+    alive = abs(now - status.st_mtime) <= (UNSEEN if notice.step == SUBMITTED else capabilities.BOUND)
     notice = notice._replace(writes=notice.writes._replace(uid=status.st_uid))
     return StagingNotice(path, notice, status.st_uid, status.st_mtime, alive)
 
@@ -243,7 +243,7 @@ def living_below(layout: DatasetLayout) -> Iterator[StagingNotice]:
     names: list[str] = []
     with contextlib.suppress(OSError):
         names += sorted(filter(DATASET_NAME.fullmatch, os.listdir(layout.root)))
-    now = clock.now(layout.folder)
+    now = capabilities.now(layout.folder)
     for dataset in (DatasetLayout(layout.root, name) for name in names):
         for notice in map(partial(find, dataset, now=now), dataset.under_ways):
             if notice is not None and notice.alive and notice.notice.step != SUBMITTED:

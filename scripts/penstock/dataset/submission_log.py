@@ -18,7 +18,7 @@ from penstock.core.layout import REPAIRS
 from penstock.core.typed_json import NOTHING
 from penstock.dataset import holder as holders
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class ArrayBook:
     """`arrays.jsonl` of a run. Its writer holds the dataset's lock. Writes raise
-    `errno_map.storage_error`."""
+    `safe_open.storage_error`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -25,8 +25,7 @@ from penstock.core.human import printable, printable_lines
 from penstock.core.node_answer import MountSeen, NodeCores
 from penstock.core.run_steps import VERDICTS, CheckResult, sentence
 from penstock.fs import weka
-from penstock.fs.servers import TARGET
-from penstock.fs.watched_facts import SilentFolder, watched_facts
+from penstock.fs.watched_facts import TARGET, SilentFolder, watched_facts
 from penstock.host import command, machine_settings
 from penstock.host.kernel_facts import PROC, Root
 from penstock.host.machine_settings import SYS

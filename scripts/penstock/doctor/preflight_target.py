@@ -19,7 +19,7 @@ from penstock.core.posix_acl import USER, parse
 from penstock.core.run_steps import CheckResult
 from penstock.dataset import dataset_lock, rights
 from penstock.doctor.preflight_results import WHERE_IDS_ARE_MAPPED, folders, roots
-from penstock.fs import owners, servers, store_checks
+from penstock.fs import owners, store_checks, watched_facts
 from penstock.fs import quotas as kernel_quotas
 from penstock.fs.kinds import named_kind, rules_of
 from penstock.fs.mount_checks import check_mount
@@ -85,9 +85,9 @@ def check_quotas(config: DatasetConfig, layout: DatasetLayout, answers: Answers,
 def check_servers(layout: DatasetLayout, looks: Looks) -> tuple[StoreStatus | None, bool]:
     """Return the servers' state that the target's client shows in /proc (None if it shows none), and whether
     all servers are reachable. Makes no call on the mount."""
-    shown, away = servers.servers_away(layout.root)
+    shown, away = watched_facts.servers_away(layout.root)
     if away:
-        looks.gone(servers.away_error(layout.root, away), *away)
+        looks.gone(watched_facts.away_error(layout.root, away), *away)
     return shown, not away
 
 
@@ -103,9 +103,9 @@ def check_vendor(
     target. `shown` is the result of `check_servers`. For an unresponsive target, report only servers that the
     vendor's commands do not reach. Raises PreflightError for an unknown group."""
     if answers.silent(layout.root):
-        away = servers.unreached_servers(layout.root)
+        away = watched_facts.unreached_servers(layout.root)
         if away:
-            looks.gone(servers.away_error(layout.root, away), *away)
+            looks.gone(watched_facts.away_error(layout.root, away), *away)
         return not away
     target = context.config.target
     checks = store_checks.check_target(
@@ -118,7 +118,7 @@ def check_vendor(
     if checks.in_order:
         looks.saw(*checks.results, what="the target is not in order", where=str(layout.root))
     else:
-        looks.gone(servers.away_error(layout.root, checks.results), *checks.results)
+        looks.gone(watched_facts.away_error(layout.root, checks.results), *checks.results)
     return checks.in_order
 
 

@@ -27,7 +27,7 @@ from penstock.doctor import selftest_measurements, selftest_two_nodes
 from penstock.doctor.selftest_measurements import WITHIN, Budget
 from penstock.doctor.selftest_two_nodes import Peers
 from penstock.fs.capabilities import facts
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.host import interpreter, waits
 from penstock.host.kernel_facts import host_name, process_stat
 from penstock.target import tree_removal

@@ -29,7 +29,7 @@ from penstock.core.row_codec import (
 )
 from penstock.engine.tasks import DROPPED
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -241,7 +241,7 @@ class Journal:
     """Writes one attempt's file, which the constructor makes. Lines that are appended but not yet synced may
     be lost, but are never wrong.
 
-    The constructor raises errors according to `errno_map.storage_error`.
+    The constructor raises errors according to `safe_open.storage_error`.
     """
 
     def __init__(self, folder: Path, *, shard_digest: str, run: str, attempt: str, host: str) -> None:
@@ -335,7 +335,7 @@ def replay(
     It fills `unfinished` with the journals' lines about rows without a record. It appends to `holes` a
     sentence for each journal that ends at a hole. Raises FailedError for a journal of another shard, or a
     damaged journal that takes records back. Raises NewerFormatError for a newer format, and errors according
-    to `errno_map.storage_error` if a journal cannot be read.
+    to `safe_open.storage_error` if a journal cannot be read.
     """
     copied = CopiedRows()
     doubtful: set[int] = set()
@@ -547,7 +547,7 @@ def invalidate(
     """Durably take back the records `copied`, so that the next attempt copies these rows again.
 
     New records of later attempts count. `contradicted` has the rows whose parts contradicted their source:
-    such rows are not copied in parts again. Raises errors according to `errno_map.storage_error`.
+    such rows are not copied in parts again. Raises errors according to `safe_open.storage_error`.
     """
     values = [
         {"bad": c.row, "attempt": c.copy_attempt, **({"contradicted": True} if c.row in contradicted else {})}

@@ -15,7 +15,7 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING, Self
 
 from penstock.core.errors import FailedError, NoSpaceError, PenstockError
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ class Keeper:
 
     The end of a `with` block waits for all lines added, but raises no error. The first error ends the thread,
     and no line is appended after it. It is the barrier's error (FailedError, NoSpaceError), or an error
-    according to `errno_map.storage_error`.
+    according to `safe_open.storage_error`.
     """
 
     def __init__(self, journal: Journal, barrier: Barrier | None) -> None:

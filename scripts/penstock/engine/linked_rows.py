@@ -289,7 +289,7 @@ def link_rows(
     metadata operations allowed a second; without `ops` any number is allowed.
 
     Raises the errors of `stop` and `keeper.check`, FailedError if the manifest cannot be read, and errors of
-    the target according to `errno_map.storage_error`.
+    the target according to `safe_open.storage_error`.
     """
     linked = LinkedRows(task.shard.rows)
     base = task.base

@@ -19,9 +19,8 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.engine.stream import BLOCK, Stopped
-from penstock.fs.errno_map import storage_error
 from penstock.fs.libc import all_zeros
-from penstock.fs.safe_open import read_at
+from penstock.fs.safe_open import read_at, storage_error
 from penstock.sources.port import same_bytes
 from penstock.sources.posix_reader import PosixBody, SparseBody
 
@@ -193,7 +192,7 @@ class Pump:
         """Hash the pending file's bytes up to its position, and feed them to `sums`.
 
         Returns the xxh3_128 object, which the caller continues, or None if its value is not `expected` (hex).
-        Raises Stopped, and errors according to `errno_map.storage_error`.
+        Raises Stopped, and errors according to `safe_open.storage_error`.
         """
         digest, at = xxhash.xxh3_128(), 0
         while at < pending.position:

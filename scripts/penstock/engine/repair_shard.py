@@ -36,9 +36,9 @@ from penstock.engine.copy_shard import copy_shard
 from penstock.engine.tasks import Outcome
 from penstock.fs.capabilities import direct_reads, facts
 from penstock.fs.cold_read import ColdReader
-from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.kinds import AUTO
 from penstock.fs.probe_judgement import limited
+from penstock.fs.safe_open import printable, storage_error
 from penstock.fs.store_checks import data_states
 from penstock.host import waits
 from penstock.host.pacing import spending, unlimited

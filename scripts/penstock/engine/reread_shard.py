@@ -39,7 +39,7 @@ from penstock.engine.rows_left import Amendments, lies
 from penstock.engine.shard_run import PoolRun, Recall, length_of, rows_here
 from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.work_kinds import ReadWork
-from penstock.fs.errno_map import printable
+from penstock.fs.safe_open import printable
 from penstock.fs.store_checks import data_states
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.linked_rows import judge
     from penstock.engine.rows_left import batches
-    from penstock.fs import clock
+    from penstock.fs import capabilities
     from penstock.fs.capabilities import direct_reads, facts
     from penstock.fs.probe_judgement import limited
     from penstock.tables.run_tables import read_shard
@@ -256,7 +256,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     rows = len(copied) - changes.gone
     missing = task.shard.rows - len(copied) - len(changes.voids)
     # the time before all reads below
-    now = clock.both(task.records.parent)
+    now = capabilities.both(task.records.parent)
     carried, adopted = judge(task, copied, now), _Adopted(task, copied)
     outcome.carried = carried.files, carried.bytes
     outcome.resumed_files, outcome.resumed_bytes = outcome.carried

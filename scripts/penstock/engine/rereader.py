@@ -31,7 +31,7 @@ from penstock.core.model import (
 )
 from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
 from penstock.engine.stream import Stopped, Stream
-from penstock.fs.errno_map import printable
+from penstock.fs.safe_open import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

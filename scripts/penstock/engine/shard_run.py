@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from penstock.engine.rows_left import Multipart
     from penstock.engine.tasks import Batch, BatchAnswer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.work_kinds import CopyWork, ReadWork, SurveyWork
-    from penstock.fs.data_states import DataStates
-    from penstock.fs.stores import DataState
+    from penstock.fs.stores import DataState, DataStates
     from penstock.host.pacing import Allowance, Allowances
 
 

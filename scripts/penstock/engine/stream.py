@@ -25,7 +25,7 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.fs.errno_map import printable
+from penstock.fs.safe_open import printable
 from penstock.host.wire import EXPIRED, PRESSURE, RECORD
 from penstock.sources.backoff import retrying, row_may_retry
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.fs import beegfs_v7, beegfs_v8
 from penstock.fs.beegfs_mount import SYS, client_version
-from penstock.fs.data_states import DEADLINE, Said
-from penstock.fs.stores import BUDGET, DataState, StatusQueries, StoreStatus
+from penstock.fs.stores import BUDGET, DEADLINE, DataState, Said, StatusQueries, StoreStatus
 from penstock.host import command
 from penstock.host.kernel_facts import (
     PROC,
@@ -28,9 +27,8 @@ from penstock.host.kernel_facts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.fs.data_states import Ask
     from penstock.fs.quotas import Quota
-    from penstock.fs.stores import Pattern, Server, Target
+    from penstock.fs.stores import Ask, Pattern, Server, Target
 
 
 # Paths with which BeeGFS 8's command `beegfs` finds a file or a folder.
@@ -259,7 +257,7 @@ STUBS = {
 
 
 def ask_states(mounted: CommandPaths, paths: Sequence[str]) -> Said:
-    """Query the states of files on a mount. `paths` and the result are those of `data_states.Ask`."""
+    """Query the states of files on a mount. `paths` and the result are those of `stores.Ask`."""
     asked = {mounted.of(path): path for path in paths}
     answer = command.run(
         states_argv(mounted.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in asked)

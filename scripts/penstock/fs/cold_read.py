@@ -37,16 +37,21 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.errors import DamagedError
 from penstock.fs import libc
-from penstock.fs.batched_reads import ALIGN, FLAGS, Together, drop, has_names
-from penstock.fs.errno_map import printable, storage_error
-from penstock.fs.safe_open import Folders
+from penstock.fs.libc import (
+    ALIGN,
+    FLAGS,
+    Together,
+    drop,
+    has_names,
+)
+from penstock.fs.safe_open import Folders, printable, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from penstock.fs.batched_reads import Range
     from penstock.fs.capabilities import DirectReads, StorageFacts
+    from penstock.fs.libc import Range
 
 BLOCK = 1 << 20  # bytes that are read and consumed at a time
 _WINDOW = 1 << 30
@@ -107,7 +112,7 @@ class ColdReader:
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> RangeRead:
         """Pass exactly the bytes `[offset, offset + length)` to `consume`, in order, in blocks of at most 1
         MiB. A block is valid only during the call. Raises DamagedError if the file is missing, is no regular
-        file or ends early. Other errors come from `errno_map.storage_error` (a failed read is transient)."""
+        file or ends early. Other errors come from `safe_open.storage_error` (a failed read is transient)."""
         parent, _, name = path.rpartition("/")
         fd = -1
         try:

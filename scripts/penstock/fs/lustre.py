@@ -11,18 +11,25 @@ import os
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.fs.data_states import DEADLINE, Said
 from penstock.fs.quotas import Quota, project_of
-from penstock.fs.stores import DataState, FillRules, Pattern, StatusQueries, StoreStatus, Target
+from penstock.fs.stores import (
+    DEADLINE,
+    DataState,
+    FillRules,
+    Pattern,
+    Said,
+    StatusQueries,
+    StoreStatus,
+    Target,
+)
 from penstock.host import command
 from penstock.host.kernel_facts import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.fs.data_states import Ask
     from penstock.fs.quotas import Scope
-    from penstock.fs.stores import Role
+    from penstock.fs.stores import Ask, Role
 
 
 # Command lines of `lfs`, and parsers of its output.
@@ -407,7 +414,7 @@ _STATE_FLAGS = re.compile(r": \(0x([0-9a-f]{8})\)[^\n]*(?:\n|\Z)")
 
 
 def ask_states(paths: Sequence[str]) -> Said:
-    """Query the states of files. The parameter and the result are those of `data_states.Ask`."""
+    """Query the states of files. The parameter and the result are those of `stores.Ask`."""
     answer = command.run(states_argv(paths), deadline=DEADLINE)
     return Said.by(answer, read_states(answer.out, paths))
 

@@ -12,7 +12,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.model import nearest_time
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.fs.tree import BELOW, FILE, LINK, OTHER, descend, failed, row, sliced
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def walk(data: Path) -> Iterator[WalkedPath]:
     """Walk everything below `data` once, in canonical order, with each folder before its content. So files
     come in the byte order of their paths. For memory and descriptors see `tree.descend`. An entry that
     vanishes during the walk, or a folder that this account may not read, is an error. Raises the errors of
-    `errno_map.storage_error`."""
+    `safe_open.storage_error`."""
     for walked in _walk(data, None):
         if isinstance(walked, WalkedPath):
             yield walked

@@ -18,8 +18,8 @@ from penstock.core.layout import PROBE
 from penstock.core.run_documents import ABILITIES, ERROR, NO, YES, LinkCost, ProbeReport, TrialOutcome
 from penstock.fs import probe_trials
 from penstock.fs.capabilities import facts
-from penstock.fs.errno_map import NO_SPACE
 from penstock.fs.probe_trials import TrialFolders
+from penstock.fs.safe_open import NO_SPACE
 from penstock.host.kernel_facts import PROC, host_name
 
 if TYPE_CHECKING:

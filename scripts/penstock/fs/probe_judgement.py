@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.fs.kinds import Kind
 
 
-DIRECT_ALIGN = 4096  # bytes to which penstock's direct reads are aligned (`batched_reads.ALIGN`)
+DIRECT_ALIGN = 4096  # bytes to which penstock's direct reads are aligned (`libc.ALIGN`)
 # {ability without which no release can be staged: reason}
 NEEDED = {
     "rename_over_file": "every small file of the state is replaced by such a rename",

@@ -1,8 +1,5 @@
-"""Opens paths below a folder by descriptors, since nothing below the configured root is trusted.
-
-No function follows a symbolic link below the given descriptor, or leaves its folder by `..`, even if folders
-are renamed meanwhile. A single openat2 (Linux 5.6) does this if the kernel and the sandbox allow it.
-Otherwise, and for paths that are too long for the kernel, each component needs an open with O_NOFOLLOW.
+"""Opens paths below a folder by descriptors: nothing below the configured root is trusted. Also turns the
+errno of a failed system call on the target into an error of the run.
 """
 
 from __future__ import annotations
@@ -14,8 +11,79 @@ import os
 import resource
 import stat
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
+from penstock.core import human
+from penstock.core.errors import MAKE_ROOM, FailedError, NoSpaceError, ObjectError, TransientError
 from penstock.fs import libc
+
+if TYPE_CHECKING:
+    from penstock.core.errors import PenstockError
+
+
+# Maps the errno of a failed system call on the target to an error of the run.
+#
+# | errno                                            | error          | then                              |
+# |--------------------------------------------------|----------------|-----------------------------------|
+# | ENOSPC EDQUOT                                    | NoSpaceError   | stop; resume when there is space  |
+# | EIO ESTALE ETIMEDOUT EREMOTEIO EAGAIN EBUSY ...  | TransientError | write the file anew               |
+# | EMFILE ENFILE                                    | TransientError | retry: other threads close files  |
+# | ENAMETOOLONG EILSEQ EFBIG                        | ObjectError    | this file cannot be stored        |
+# | anything else (EROFS EACCES EPERM ELOOP ...)     | FailedError    | stop                              |
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+PASSING = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EREMOTEIO,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.ECOMM,
+        errno.ENOTCONN,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+# Errors if a link, FIFO, socket, device or folder has taken a file's place, or a file has taken a folder's
+# place. For files that penstock keeps, this is damage.
+MISPLACED = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+printable = human.printable
+_UNSTORABLE = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EFBIG})
+
+
+def storage_error(error: OSError, what: str, path: str) -> PenstockError:
+    """Return the error for a system call that failed on `path`, according to the table above."""
+    number = error.errno or 0
+    why = os.strerror(number) if number else str(error)
+    where = printable(path)
+    if number in NO_SPACE:
+        cause = "the quota is used up" if number == errno.EDQUOT else "no space or no inodes left"
+        return NoSpaceError(
+            what, where=where, why=cause, hint=f"{MAKE_ROOM}; the same command goes on where this one stopped"
+        )
+    if number in PASSING:
+        return TransientError(what, where=where, why=why)
+    if number in _UNSTORABLE:
+        large = "the limit is `ulimit -f`, or the file system's own" if number == errno.EFBIG else ""
+        return ObjectError(what, where=where, why=why, hint=large)
+    return FailedError(
+        what,
+        where=where,
+        why=why,
+        hint="look at the modes, the owner and the mount of that path; then the same command goes on",
+    )
+
+
+# Opens paths below a folder by descriptors, since nothing below the configured root is trusted.
+#
+# No function follows a symbolic link below the given descriptor, or leaves its folder by `..`, even if
+# folders are renamed meanwhile. A single openat2 (Linux 5.6) does this if the kernel and the sandbox allow
+# it. Otherwise, and for paths that are too long for the kernel, each component needs an open with O_NOFOLLOW.
 
 PATH_MAX = 4096
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -185,7 +253,7 @@ def read_at(fd: int, buffer: memoryview, offset: int) -> int:
     except OSError as error:
         if error.errno != errno.EREMOTEIO:
             raise
-    from penstock.fs.batched_reads import blocks  # imported here, since most copies never need it
+    from penstock.fs.libc import blocks  # imported here, since most copies never need it
 
     first, length = blocks(offset, len(buffer))
     with mmap.mmap(-1, length) as aligned:

@@ -17,12 +17,11 @@ from penstock.core.human import printable
 from penstock.core.run_steps import CheckResult
 from penstock.fs import placement, stores
 from penstock.fs.capabilities import facts
-from penstock.fs.data_states import DataStates
 from penstock.fs.kinds import AUTO, rules_of
 from penstock.fs.mount_checks import check_chunk
 from penstock.fs.placement import INHERIT, SizeClasses
 from penstock.fs.quotas import owner_of_new, unnamed_group
-from penstock.fs.stores import StoreStatus
+from penstock.fs.stores import DataStates, StoreStatus
 from penstock.host import command
 from penstock.host.kernel_facts import PROC, mount_of, nearest
 
@@ -82,9 +81,9 @@ def check_target(
     proc: str | os.PathLike[str] = PROC,
 ) -> TargetChecks:
     """Judge the servers, targets and quotas of the file system on which `path` is, or will be. `shown` is the
-    status that the client shows in /proc (`servers.servers_away`). The quotas are those of this process's
-    account and of the group `gid`; None means the group that the folder gives to files. Returns no results if
-    the vendor has no commands. Raises only OSError, if a call on the path itself fails."""
+    status that the client shows in /proc (`watched_facts.servers_away`). The quotas are those of this
+    process's account and of the group `gid`; None means the group that the folder gives to files. Returns no
+    results if the vendor has no commands. Raises only OSError, if a call on the path itself fails."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:

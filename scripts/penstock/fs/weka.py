@@ -18,9 +18,8 @@ from penstock.core import range_lists
 from penstock.core.human import printable
 from penstock.core.node_answer import HeldCores
 from penstock.core.run_steps import ADMINISTRATOR, CheckResult
-from penstock.fs.data_states import DEADLINE, Said
 from penstock.fs.quotas import Quota
-from penstock.fs.stores import DataState, FillRules, StatusQueries, StoreStatus
+from penstock.fs.stores import DEADLINE, DataState, FillRules, Said, StatusQueries, StoreStatus
 from penstock.fs.weka_mount import cores_of_containers, parse_mount
 from penstock.host import command
 from penstock.host.kernel_facts import (
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.core.node_answer import FileValue
-    from penstock.fs.data_states import Ask
+    from penstock.fs.stores import Ask
     from penstock.fs.weka_mount import WekaMount
     from penstock.host.command import Answer
     from penstock.host.kernel_facts import Mount
@@ -356,7 +355,7 @@ def _json(asking: StatusQueries, about: str, argv: Sequence[str], useful: Callab
 
 
 def ask_location(paths: Sequence[str]) -> Said:
-    """Query the states of files. The parameter and the result are those of `data_states.Ask`."""
+    """Query the states of files. The parameter and the result are those of `stores.Ask`."""
     answer = command.run(location_argv(paths), deadline=DEADLINE)
     return Said.by(answer, read_location(answer.out, paths))
 

@@ -28,7 +28,7 @@ from penstock.core.findings import difference_from_json
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents
 from penstock.fs import small_files
-from penstock.fs.clock import BOUND
+from penstock.fs.capabilities import BOUND
 from penstock.jobs import array_job
 from penstock.tables import json_files
 from penstock.target import tree_removal

@@ -20,7 +20,7 @@ from penstock.dataset import orders
 from penstock.dataset.orders import CancelMark
 from penstock.dataset.receipts import Progress
 from penstock.dataset.submission_log import ArrayBook
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.host import waits
 from penstock.jobs import shard_claims, wait_report
 from penstock.jobs.element_outcomes import Ends, NodeFailures
@@ -280,7 +280,7 @@ class Watch:
 
 
 def listed(folder: Path) -> set[str]:
-    """Return the names in a folder; none if it is missing. Raises the errors of `errno_map.storage_error`."""
+    """Return the names in a folder; none if it is missing. Raises the errors of `safe_open.storage_error`."""
     try:
         return set(os.listdir(folder))
     except FileNotFoundError:

@@ -30,7 +30,7 @@ from penstock.core.findings import (
 from penstock.core.grades import STORAGE_GRADES, storage_rank
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, seals
-from penstock.fs import clock, small_files
+from penstock.fs import capabilities, small_files
 from penstock.jobs import array_job
 from penstock.tables import json_files
 from penstock.target import tree_removal
@@ -168,12 +168,12 @@ def begin(
     may fetch back. The folder's name begins with the file system's time: audits sort by their beginning,
     whatever the hosts' clocks.
     """
-    now = datetime.fromtimestamp(clock.now(layout.state), UTC)
+    now = datetime.fromtimestamp(capabilities.now(layout.state), UTC)
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
         choice = AuditSelection("sample", choice.share, secrets.token_hex(8))
     # Use the earliest of the clocks: the files are read later, whichever clock is wrong.
-    created = f"{datetime.fromtimestamp(clock.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    created = f"{datetime.fromtimestamp(capabilities.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
     audit = Audit(
         name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, direct, look
     )
@@ -304,7 +304,7 @@ def _touched(run: RunLayout) -> float:
 
 
 def _stale(run: RunLayout) -> bool:
-    return clock.now(run.folder) - _touched(run) >= array_job.STALE
+    return capabilities.now(run.folder) - _touched(run) >= array_job.STALE
 
 
 def since_whole(layout: DatasetLayout, release: str, standing: Collection[str] = ()) -> list[Audit]:

@@ -188,7 +188,7 @@ class CopiedShards:
         return self._read_back(index) or not self._copied(index) or self._has_left_giants(index)
 
     def next(self) -> Claim | None:
-        """Claim a shard; None if none can be taken now. Raises the errors of `errno_map.storage_error`."""
+        """Claim a shard; None if none can be taken now. Raises the errors of `safe_open.storage_error`."""
         if self.all_copied:
             return self._claims.next()
         claim = self._queued()

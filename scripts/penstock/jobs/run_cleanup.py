@@ -28,7 +28,7 @@ from penstock.dataset import documents, history, receipts, run_claims, run_store
 from penstock.dataset.receipts import Progress
 from penstock.dataset.run import load
 from penstock.dataset.submission_log import ArrayBook
-from penstock.fs import clock, small_files
+from penstock.fs import capabilities, small_files
 from penstock.jobs import dataset_state
 from penstock.target import tree_removal
 
@@ -358,7 +358,7 @@ def described(run: Run) -> list[StagingStatus]:
             with contextlib.suppress(PenstockError):
                 files, size, _ = Progress().total(theirs.folder, "copy", theirs.indices)
                 status["files"], status["bytes"] = files, size
-            status["idle_seconds"] = round(clock.now(theirs.folder.folder) - _touched(theirs.folder))
+            status["idle_seconds"] = round(capabilities.now(theirs.folder.folder) - _touched(theirs.folder))
         stagings.append(status)
     return stagings
 

@@ -74,7 +74,7 @@ from penstock.core.element_documents import ELEMENT_RECEIPT, SHARD_CLAIM, Elemen
 from penstock.core.errors import FailedError, TransientError
 from penstock.dataset import documents, receipts
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.host import waits
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def standing(run: RunLayout, step: str) -> dict[int, int]:
 
 
 def read(run: RunLayout, step: str, index: int, generation: int) -> ShardClaim:
-    """Return a claim; an empty claim if its file is not valid. Raises `errno_map.storage_error`'s errors."""
+    """Return a claim; an empty claim if its file is not valid. Raises `safe_open.storage_error`'s errors."""
     return _read(run, step, index, generation)[0]
 
 
@@ -206,7 +206,7 @@ class Claim:
                 self.require()
 
     def require(self) -> None:
-        """Look now. Raises as `look` does, or an error of `errno_map.storage_error` if the look fails."""
+        """Look now. Raises as `look` does, or an error of `safe_open.storage_error` if the look fails."""
         try:
             os.lstat(self._next)
         except FileNotFoundError:
@@ -285,7 +285,7 @@ class ShardClaims:
         """Claim a shard, unclaimed shards first; None if no shard can be taken now.
 
         None is not final, since other workers may fail. Reads WATCHED claims, so a waiting worker calls it at
-        least once in a HEARTBEAT. Raises the errors of `errno_map.storage_error`.
+        least once in a HEARTBEAT. Raises the errors of `safe_open.storage_error`.
         """
         return self._unclaimed() or self._again()
 

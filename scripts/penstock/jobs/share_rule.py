@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.human import printable
-from penstock.fs import clock
+from penstock.fs import capabilities
 from penstock.fs.capabilities import facts
 from penstock.target import access
 
@@ -509,14 +509,14 @@ class Member:
 #
 # Only `penstock gc` still handles these versions: it removes the files that they left.
 
-OLDER_LIVES = clock.BOUND  # seconds without a touched file after which an older process is dead
+OLDER_LIVES = capabilities.BOUND  # seconds without a touched file after which an older process is dead
 
 
 def _older_states(folder: Path) -> tuple[dict[Path, os.stat_result], float]:
     states: dict[Path, os.stat_result] = {}
     try:
         names = sorted(os.listdir(folder))
-        now = clock.now(folder) if names else 0.0
+        now = capabilities.now(folder) if names else 0.0
     except OSError:
         return {}, 0.0
     for path in (folder / name for name in names):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.core.errors import FailedError
 from penstock.core.human import printable
 from penstock.dataset import holder as holders
-from penstock.fs import clock as file_clock
+from penstock.fs import capabilities as file_clock
 from penstock.fs import small_files
 from penstock.host.pacing import clock, spending
 from penstock.jobs.share_rule import (

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from penstock.core.step_results import AuditResult, OverruleResult, SkippedJson
     from penstock.dataset.context import Context
     from penstock.dataset.dataset_lock import DatasetLock
-    from penstock.fs.data_states import DataStates
+    from penstock.fs.stores import DataStates
 
 
 STEP = "audit"

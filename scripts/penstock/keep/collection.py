@@ -27,10 +27,9 @@ from penstock.core.human import in_quotes
 from penstock.core.layout import CURRENT, DATA, RunLayout
 from penstock.core.step_results import Frees
 from penstock.dataset import documents, history, pins, reserve, run_claims, run_store
-from penstock.fs import clock
-from penstock.fs.errno_map import storage_error
+from penstock.fs import capabilities
 from penstock.fs.owners import group_name, user_name
-from penstock.fs.safe_open import OPEN_FOLDER
+from penstock.fs.safe_open import OPEN_FOLDER, storage_error
 from penstock.jobs import dataset_state, run_cleanup
 from penstock.jobs.array_orders import live_arrays, unanswered
 from penstock.jobs.dataset_hold import holding, lock_of
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
     """Count the bytes and inodes that removing all these folders together frees. Missing folders count 0. It
-    calls `check` now and then, which may raise. Raises `errno_map.storage_error` if a folder cannot be
+    calls `check` now and then, which may raise. Raises `safe_open.storage_error` if a folder cannot be
     opened."""
     # imported here, since it loads Arrow, which only a removal needs
     from penstock.dataset.disk_use import Use
@@ -252,7 +251,7 @@ def take_back(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
     lock. Raises PreflightError if the pin does not exist."""
     pin = _pin_named(context, layout, name)
     line = Unpinning(
-        at=clock.stamp(layout.releases),
+        at=capabilities.stamp(layout.releases),
         dataset=layout.dataset,
         release=pin.release,
         pin=name,
@@ -427,7 +426,7 @@ def take_name(
     unpinned: Collection[str] = (),
 ) -> list[ReleaseDecision]:
     """Rename the dataset away, unless a release is held; the decisions name the holders. Raises the errors of
-    `_refuse`, and those of `errno_map.storage_error`."""
+    `_refuse`, and those of `safe_open.storage_error`."""
     with holding(context, layout.dataset, "", step):
         removals.settle_interrupted(context, layout)
         _refuse(context, layout)

@@ -15,7 +15,7 @@ from penstock.core.dataset_documents import Repair, RepairCounts
 from penstock.core.errors import FailedError, PenstockError
 from penstock.core.layout import DATA, MANIFEST
 from penstock.dataset import history, verdicts
-from penstock.fs import clock
+from penstock.fs import capabilities
 from penstock.fs.owners import is_mapped, numbers_here
 from penstock.jobs import audit_store
 from penstock.keep import audit_plan
@@ -193,7 +193,7 @@ class HardLinkedDamage:
         """Write a history line and the verdict for each other release that was repaired."""
         for sibling, paths in sorted(self.mended.items()):
             line = Repair(
-                at=clock.stamp(self.layout.releases),
+                at=capabilities.stamp(self.layout.releases),
                 dataset=self.layout.dataset,
                 release=sibling,
                 author=history.this_author(),

@@ -16,7 +16,7 @@ from penstock.dataset import history, receipts, seals
 from penstock.dataset.release_choice import check_stands, released
 from penstock.extras import croissant
 from penstock.extras.croissant import PublishedRelease
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.jobs.dataset_hold import holding
 from penstock.keep import audit_plan
 from penstock.target import dataset_folders

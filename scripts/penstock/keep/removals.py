@@ -15,8 +15,8 @@ from penstock.core import dataset_documents
 from penstock.core.dataset_documents import Removal, RemovalMark, Rollback, RollbackIntent
 from penstock.core.errors import FailedError, FindingsError
 from penstock.dataset import documents, gate, history, pins, run_claims, run_store
-from penstock.fs import clock, small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs import capabilities, small_files
+from penstock.fs.safe_open import storage_error
 from penstock.jobs import audit_store
 from penstock.target import (
     dataset_folders,
@@ -63,9 +63,9 @@ BARRED = 30 * 86400.0
 
 def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
     """Mark a release for removal, durably, with the reason `why`. The caller holds the lock. Raises
-    FailedError if it is marked already, and the errors of `errno_map.storage_error`."""
+    FailedError if it is marked already, and the errors of `safe_open.storage_error`."""
     author = history.this_author()
-    at = clock.stamp(layout.releases)
+    at = capabilities.stamp(layout.releases)
     made = RemovalMark(
         release_facts.release,
         secrets.token_hex(8),
@@ -116,7 +116,7 @@ def take_name(context: Context, layout: DatasetLayout, mark: RemovalMark) -> Non
 
 def set_aside(context: Context, *folders: Path) -> None:
     """Rename a staging and its run's state, or a dataset and its state, so that `left` returns them. The
-    caller holds the lock. Raises the errors of `errno_map.storage_error`."""
+    caller holds the lock. Raises the errors of `safe_open.storage_error`."""
     nonce = secrets.token_hex(8)
     for path in folders:
         context.assert_held()
@@ -164,7 +164,7 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
         context.stop.check()
         with history.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
             tree_removal.remove_release(path, context.spend, moved=moved)
-    before = clock.now(layout.releases) - BARRED
+    before = capabilities.now(layout.releases) - BARRED
     with os.scandir(layout.releases) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False) if _REMOVED.fullmatch(entry.name) else None
@@ -274,7 +274,7 @@ def lead_current(context: Context, layout: DatasetLayout, release: str | None) -
         return Led(wanted, "", False)
     pins.make_folder(context, layout, wanted)
     author, claim = history.this_author(), run_claims.number(layout)
-    at = clock.stamp(layout.releases)
+    at = capabilities.stamp(layout.releases)
     intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, author, claim)
     documents.write(dataset_documents.ROLLBACK_INTENT, layout.rollback, intent)
     reveal.point(layout, wanted, context.assert_held)

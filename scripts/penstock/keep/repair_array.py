@@ -25,9 +25,9 @@ from penstock.core.run_documents import FILE_COST, Load
 from penstock.core.run_steps import sentence
 from penstock.dataset import documents, receipts, staging_notice
 from penstock.engine import journal
-from penstock.fs import clock, small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs import capabilities, small_files
 from penstock.fs.placement import INHERIT
+from penstock.fs.safe_open import storage_error
 from penstock.jobs import array_job, target_room
 from penstock.jobs.array_runner import run_array, still_alive
 from penstock.jobs.array_supervision import read_slots, started_event
@@ -175,7 +175,7 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
     """Return the plan of the stopped repair `repair` if it can be continued, else None."""
     folder = layout.repair(release)
     try:
-        old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= array_job.STALE
+        old = capabilities.now(folder.folder) - folder.plan.stat().st_mtime >= array_job.STALE
         made = documents.load(run_documents.PLAN, folder.plan)
     except (FileNotFoundError, ValueError):
         return None

@@ -28,8 +28,8 @@ from penstock.core.findings import (
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.dataset import history, receipts, reserve, verdicts
 from penstock.dataset.release_choice import released, standing
-from penstock.fs import clock
-from penstock.fs.errno_map import printable, storage_error
+from penstock.fs import capabilities
+from penstock.fs.safe_open import printable, storage_error
 from penstock.jobs import audit_store
 from penstock.jobs.dataset_hold import holding
 from penstock.keep import audit_plan, repair_array
@@ -322,7 +322,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[PathOutcome], fetc
     if not repaired and not failed:
         return
     line = Repair(
-        at=clock.stamp(layout.releases),
+        at=capabilities.stamp(layout.releases),
         dataset=layout.dataset,
         release=audit.release,
         author=history.this_author(),

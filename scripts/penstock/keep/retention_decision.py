@@ -16,7 +16,7 @@ from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, NewerFormatError, PenstockError, PreflightError
 from penstock.dataset import holder as holders
 from penstock.dataset import pins, run_store, seals
-from penstock.fs import clock, small_files
+from penstock.fs import capabilities, small_files
 from penstock.jobs import dataset_state
 from penstock.target import dataset_folders, notices
 
@@ -187,10 +187,10 @@ class ReleaseSnapshot(NamedTuple):
 def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSnapshot:
     """Read the dataset's releases and their holders. Pins in `unpinned` are ignored. Raises PreflightError if
     pins or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as
-    `dataset_folders.current`, `run_store.moves` and `clock.checked`."""
+    `dataset_folders.current`, `run_store.moves` and `capabilities.checked`."""
     current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
     moves = run_store.moves(layout)
-    now = clock.checked(layout.releases)
+    now = capabilities.checked(layout.releases)
     pinned: dict[str, list[ReleasePin]] = {}
     ended: dict[str, str] = {}
     scheduler = partial(dataset_state.scheduler, context)
@@ -224,8 +224,8 @@ def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
 def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[str]:
     """Return who holds a release marked for removal: pins, a run, an audit, HOLD. Raises PreflightError if
     pins or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as
-    `clock.checked`."""
-    now = clock.checked(layout.releases)
+    `capabilities.checked`."""
+    now = capabilities.checked(layout.releases)
     scheduler = partial(dataset_state.scheduler, context)
     longest = context.config.gc.longest_pin
     all_pins = pins.read_strictly(layout)
@@ -325,7 +325,7 @@ def _link_made(layout: DatasetLayout) -> float:
     try:
         return os.lstat(layout.current).st_mtime
     except OSError:
-        return clock.now(layout.releases)
+        return capabilities.now(layout.releases)
 
 
 def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
@@ -340,7 +340,7 @@ def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
         lock = layout.state / name
         with contextlib.suppress(OSError):
             holder = holders.parse(small_files.read(lock))
-            age = clock.now(layout.state) - lock.stat().st_mtime
+            age = capabilities.now(layout.state) - lock.stat().st_mtime
             if holder is not None and holder.run and holders.lives(holder) is not False and age < STILL:
                 needed.append((holder.run, f"{holder.command}: {holder.describe()}"))
     return needed

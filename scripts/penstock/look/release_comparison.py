@@ -20,8 +20,8 @@ from penstock.core.model import PLAIN, STRONG_CHECKSUM
 from penstock.core.model import listed as digests_of
 from penstock.dataset import receipts, seals
 from penstock.fs import scratch
-from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import group_number
+from penstock.fs.safe_open import storage_error
 from penstock.look.details import named, unreadable
 from penstock.look.difference import BATCH, KINDS, ManifestDifference, together
 from penstock.look.releases import Folder

@@ -32,7 +32,7 @@ from penstock.core.layout import EMPTY_FOLDERS, RunLayout
 from penstock.dataset import documents, last_end, receipts
 from penstock.engine.checksums import combine, compose, judge_giant, listed
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.jobs import adoption_store, array_job
 from penstock.jobs.array_runner import run_array
 from penstock.jobs.array_supervision import started_event

@@ -35,7 +35,7 @@ from penstock.dataset import (
 )
 from penstock.dataset.run import Run, read_run
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.jobs import controller_memory, dataset_state, run_cleanup
 from penstock.jobs.dataset_hold import claim, holding
 from penstock.jobs.run_cleanup import drop_stale

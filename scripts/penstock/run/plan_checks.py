@@ -14,7 +14,7 @@ from penstock.config.source_kinds import FOLDER, folder, of_url
 from penstock.core import human
 from penstock.core.errors import LOOK_AT_FILE, NAMED_FILES, PenstockError, PreflightError
 from penstock.core.run_documents import FILE_COST, REUSED_DIVISOR, costs
-from penstock.fs.errno_map import printable
+from penstock.fs.safe_open import printable
 from penstock.fs.store_checks import data_states
 from penstock.jobs.forecast import NOTHING, OnTarget
 from penstock.listing.evidence import unprovable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
-    from penstock.fs.data_states import DataStates
+    from penstock.fs.stores import DataStates
     from penstock.jobs.forecast import Totals
     from penstock.run.previous_release import BaseRelease
     from penstock.sources.port import Reader

@@ -27,7 +27,7 @@ from penstock.dataset import (
     seals,
     staging_notice,
 )
-from penstock.fs import servers, small_files
+from penstock.fs import small_files, watched_facts
 from penstock.jobs import forecast, run_cleanup, target_room
 from penstock.jobs.dataset_hold import holding
 from penstock.jobs.forecast import Totals
@@ -75,7 +75,7 @@ def run(context: Context, dataset: str) -> PlanResult:
     as required, before anything moves."""
     run = run_store.open_run(context.layout(dataset), context.run)
     context.emit(run_steps.Started(dataset, STEP, files=run.info.files, bytes=run.info.bytes))
-    servers.require_servers(run.layout.root)
+    watched_facts.require_servers(run.layout.root)
     if seals.of_run(run) is not None:
         receipt = _receipt(run, _published_plan(run), published=True)
     else:

@@ -33,8 +33,8 @@ from penstock.dataset import (
 )
 from penstock.engine import journal
 from penstock.extras import croissant as description
-from penstock.fs import clock
-from penstock.fs.errno_map import storage_error
+from penstock.fs import capabilities
+from penstock.fs.safe_open import storage_error
 from penstock.host.kernel_facts import host_name
 from penstock.jobs import dataset_state, run_cleanup
 from penstock.jobs.dataset_hold import holding
@@ -105,7 +105,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     if not settled or _seal_is_unnamed(run, stored):
         context.assert_held()
         line = Publication(
-            at=clock.stamp(layout.releases),
+            at=capabilities.stamp(layout.releases),
             dataset=info.dataset,
             release=info.release,
             run=info.run,

@@ -37,9 +37,9 @@ from penstock.core.seal import (
     leaves,
 )
 from penstock.dataset import receipts
-from penstock.fs import clock, owners, small_files
+from penstock.fs import capabilities, owners, small_files
 from penstock.fs.capabilities import facts
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.listing.evidence import GiantChecksums, required
 from penstock.run import amended_listing
 from penstock.run.reconciliation import Deviations, close
@@ -251,7 +251,7 @@ def _late(context: Context, run: Run) -> Callable[[Files], list[str]] | None:
     longest = run.config.verify.carries_for
     if longest is None:
         return None
-    file_time, here = clock.both(run.folder.folder), context.clock()
+    file_time, here = capabilities.both(run.folder.folder), context.clock()
     now = Now(min(file_time.earliest, here), max(file_time.latest, here))
 
     @cache

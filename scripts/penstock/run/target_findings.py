@@ -262,7 +262,7 @@ def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Co
 
 def move_giants(run: Run) -> None:
     """Move the giants that the plan takes over into this run's staging, unless that was done. Keeps their
-    modes. Call it while no element of copy lives. Raises the errors of `errno_map.storage_error`."""
+    modes. Call it while no element of copy lives. Raises the errors of `safe_open.storage_error`."""
     taken_over = run.plan.giants_taken
     if not taken_over:
         return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, quote, unquote_to_bytes, urljoin, urlsplit
 
 from penstock.core.errors import FailedError, ObjectError, PenstockError, SourceChangedError
-from penstock.fs.errno_map import printable
+from penstock.fs.safe_open import printable
 from penstock.sources.http_connection import Connection
 from penstock.sources.http_endpoint import ascii_host, endpoint, split, without_user
 from penstock.sources.http_values import HeaderNames, stated_time

@@ -24,7 +24,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import XXH3, Listed, SourceChecksum
-from penstock.fs.errno_map import printable
+from penstock.fs.safe_open import printable
 from penstock.host import waits
 from penstock.sources.http_endpoint import without_user
 from penstock.sources.http_values import decimal, quoted

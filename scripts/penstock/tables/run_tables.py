@@ -360,7 +360,7 @@ def _names(folder: Path) -> list[str]:
 
 def add(folder: Path, rows: Sequence[Surveyed], *, host: str, seen_ns: int) -> None:
     """Write a further file, durable on return, with rows that `host` read at time `seen_ns`. Raises the
-    errors of `errno_map.storage_error`."""
+    errors of `safe_open.storage_error`."""
     if not rows:
         return
     names = _names(folder)

@@ -22,7 +22,7 @@ from penstock.core import row_codec
 from penstock.core.errors import STATE_ANEW, FailedError, refuse_newer
 from penstock.core.human import in_quotes
 from penstock.fs import small_files
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

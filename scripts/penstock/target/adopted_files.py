@@ -23,9 +23,8 @@ from penstock.config.access_rules import FILE_BITS, NO_RULES
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import ADOPT_TRIAL
 from penstock.core.model import nearest_time
-from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import account
-from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
+from penstock.fs.safe_open import OPEN_FOLDER, open_beneath, printable, storage_error
 from penstock.fs.small_files import fsync_dir
 from penstock.host.kernel_facts import mounts
 from penstock.host.pacing import unlimited

@@ -26,11 +26,10 @@ from penstock.core import dataset_documents
 from penstock.core.dataset_documents import StateMarker, StatePointer, StateRoot
 from penstock.core.errors import FailedError, FindingsError, OlderVersionError, PenstockError, PreflightError
 from penstock.core.layout import ADOPT_TRIAL, ANSWER, DATA, PROBE
-from penstock.fs import clock, owners, small_files
+from penstock.fs import capabilities, owners, small_files
 from penstock.fs.capabilities import traits_of_mount
-from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import account
-from penstock.fs.safe_open import OPEN_FOLDER, set_owner_mode
+from penstock.fs.safe_open import OPEN_FOLDER, printable, set_owner_mode, storage_error
 from penstock.fs.small_files import create_file, fsync_dir
 
 if TYPE_CHECKING:
@@ -602,7 +601,7 @@ def sweep_old(folder: Path, names: re.Pattern[str]) -> None:
     seconds."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         left = [entry for entry in entries if names.fullmatch(entry.name)]
-        before = clock.now(folder) - LEFT_AFTER if left else 0.0
+        before = capabilities.now(folder) - LEFT_AFTER if left else 0.0
         for entry in left:
             with contextlib.suppress(OSError):
                 status = entry.stat(follow_symlinks=False)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.config.access_rules import NO_RULES
 from penstock.core.errors import ObjectError
 from penstock.core.layout import TEMPORARY
-from penstock.fs.errno_map import printable, storage_error
-from penstock.fs.safe_open import open_beneath, open_dir, read_at
+from penstock.fs.safe_open import open_beneath, open_dir, printable, read_at, storage_error
 from penstock.host.pacing import FolderBudget, unlimited
 from penstock.target.access import look, put_right, right
 

@@ -14,7 +14,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.fs import owners
-from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import storage_error
 from penstock.target.staging_folder import split
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Linker:
     thread.
 
     Methods raise FailedError if this attempt is fenced (`StagingFolder.look`), and errors according to
-    `errno_map.storage_error`.
+    `safe_open.storage_error`.
     """
 
     def __init__(self, staging: StagingFolder) -> None:

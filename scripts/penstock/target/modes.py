@@ -21,9 +21,8 @@ from penstock.core.human import in_quotes
 from penstock.core.layout import DATA, TEMPORARY
 from penstock.core.posix_acl import USER, in_words, parse
 from penstock.fs import owners
-from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import group_number, user_number
-from penstock.fs.safe_open import HOLD, OPEN_FOLDER, Folders, open_beneath
+from penstock.fs.safe_open import HOLD, OPEN_FOLDER, Folders, open_beneath, printable, storage_error
 from penstock.fs.tree import BELOW, FILE, Calls, descend, failed
 from penstock.host.pacing import unlimited
 from penstock.target import access, tree_removal

@@ -20,10 +20,9 @@ from penstock.core.errors import FailedError
 from penstock.core.human import brief, in_quotes, printable
 from penstock.core.layout import DATASET_NAME, RELEASE_NAME, DatasetLayout
 from penstock.fs import owners, small_files
-from penstock.fs.errno_map import PASSING
-from penstock.fs.errno_map import printable as printable_path
 from penstock.fs.owners import account
-from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, set_owner_mode
+from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, PASSING, set_owner_mode
+from penstock.fs.safe_open import printable as printable_path
 from penstock.host.waits import HEARTBEAT
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.core.layout import CURRENT, DATA, MANIFEST, SEAL
 from penstock.fs import owners
-from penstock.fs.errno_map import printable, storage_error
-from penstock.fs.safe_open import set_owner_mode
+from penstock.fs.safe_open import printable, set_owner_mode, storage_error
 from penstock.fs.small_files import UNFINISHED, fsync_dir, rename
 from penstock.target import dataset_folders
 

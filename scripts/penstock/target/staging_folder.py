@@ -20,9 +20,17 @@ from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.core.human import in_quotes
 from penstock.fs import libc
 from penstock.fs.capabilities import facts
-from penstock.fs.errno_map import NO_SPACE, printable, storage_error
 from penstock.fs.libc import clear_range
-from penstock.fs.safe_open import EXHAUSTED, HOLD, Folders, folders_kept, read_at
+from penstock.fs.safe_open import (
+    EXHAUSTED,
+    HOLD,
+    NO_SPACE,
+    Folders,
+    folders_kept,
+    printable,
+    read_at,
+    storage_error,
+)
 from penstock.host.pacing import FolderBudget, unlimited
 from penstock.target import access
 

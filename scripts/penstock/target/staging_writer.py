@@ -9,8 +9,7 @@ import stat
 from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 from penstock.core.errors import FailedError
-from penstock.fs.errno_map import printable, storage_error
-from penstock.fs.safe_open import EXHAUSTED, open_dir, raise_limit
+from penstock.fs.safe_open import EXHAUSTED, open_dir, printable, raise_limit, storage_error
 from penstock.host.pacing import unlimited
 from penstock.target.links import Linker
 from penstock.target.staging_folder import OPEN_FOLDER_OR_LINK, Pending, StagingFolder, split
@@ -39,7 +38,7 @@ _PART = _RANGE | os.O_CREAT
 class Parts:
     """Writes parts of giants, and of other large files. For one thread.
 
-    Raises errors according to `errno_map.storage_error`, and FailedError if this attempt is fenced.
+    Raises errors according to `safe_open.storage_error`, and FailedError if this attempt is fenced.
     """
 
     def __init__(self, staging: StagingFolder) -> None:
@@ -297,7 +296,7 @@ class _ShortError(Exception):
 class StagingWriter:
     """Writes into a staging's `data`, for one thread. It also has the methods of `Parts` and `Linker`.
 
-    Raises errors according to `errno_map.storage_error`, and FailedError if this attempt is fenced.
+    Raises errors according to `safe_open.storage_error`, and FailedError if this attempt is fenced.
     """
 
     def __init__(

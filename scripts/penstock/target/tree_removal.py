@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import FailedError
 from penstock.core.layout import SEAL, TEMPORARY
-from penstock.fs import clock
-from penstock.fs.errno_map import printable, storage_error
-from penstock.fs.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath
+from penstock.fs import capabilities
+from penstock.fs.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath, printable, storage_error
 from penstock.fs.small_files import fsync_dir
 from penstock.fs.tree import FILE, Calls, descend
 from penstock.host import waits
@@ -197,7 +196,7 @@ def _empty(folders: Folders, spend: Callable[[int], None], moved: Callable[[int]
         for folder, files, lower in _depth_first(folders):
             fd = folders.get(folder)
             if moved is not None and files:
-                moved(clock.touch(fd))
+                moved(capabilities.touch(fd))
             for at in range(0, len(files), TIMED):
                 calls.each(partial(_remove, os.unlink, fd, spend), files[at : at + TIMED])
                 if moved is not None:

@@ -167,7 +167,7 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
     | a job                       | shows nothing                       | refused      |
     """
     from penstock.dataset import staging_notice
-    from penstock.fs import clock
+    from penstock.fs import capabilities
     from penstock.target import access
 
     contact = reading.target.contact
@@ -185,7 +185,7 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
     if notice.cluster != (own := cluster.name()):
         of = f"job {notice.job} is of cluster {brief(notice.cluster)}, this is {own}"
         return _refused(f"{of}: SLURM cannot wait for it")
-    live, age = cluster.live_job(notice.job), clock.now(reading.layout.pins) - staging.touched
+    live, age = cluster.live_job(notice.job), capabilities.now(reading.layout.pins) - staging.touched
     hidden = live is not None and live.uid is None
     if hidden and staging.uid != os.geteuid() and abs(age) <= staging_notice.UNSEEN:
         sign = f"last sign of life {human.age(max(0.0, age))} ago"

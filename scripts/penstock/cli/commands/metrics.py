@@ -10,8 +10,8 @@ from penstock.cli.command_table import CommandFunctions
 from penstock.cli.dataset_choice import TargetDatasets
 from penstock.core.errors import FailedError, NoSpaceError, PenstockError
 from penstock.core.human import printable
-from penstock.fs import servers, small_files
-from penstock.fs.errno_map import NO_SPACE
+from penstock.fs import small_files, watched_facts
+from penstock.fs.safe_open import NO_SPACE
 from penstock.host import kernel_facts
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def at_end_of_run(config: Config) -> str:
     job: on its node the file would grow old."""
     try:
         if config.metrics is not None and not kernel_facts.current_job().proven:
-            servers.require_answer(config.target.root)
+            watched_facts.require_answer(config.target.root)
             _write(TargetDatasets(config.target, list(config.datasets)), [], config.metrics)
     except (PenstockError, OSError, ImportError) as error:
         return str(error)

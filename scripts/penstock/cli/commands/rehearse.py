@@ -72,7 +72,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 def _write(path: Path, text: str, own: str) -> None:
     """Write whole; to a device as it is. `own` as of `flags.written`."""
     from penstock.fs import small_files
-    from penstock.fs.errno_map import storage_error
+    from penstock.fs.safe_open import storage_error
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -78,14 +78,14 @@ def _folder(parsed: argparse.Namespace, session: Session) -> Path:
     writes. Raises PreflightError for what is no folder, and where a server is away."""
     from penstock.config import loader
     from penstock.core.errors import PreflightError
-    from penstock.fs import servers
+    from penstock.fs import watched_facts
 
     folder: Path = parsed.folder
     if folder is None or command_options.chosen(parsed.config) is not None:
         root = session.config().target.root
         folder = root if folder is None else folder
     # before any call on the folder, which would wait for a server that is away
-    servers.require_answer(folder)
+    watched_facts.require_answer(folder)
     loader.check_place(folder)
     if not folder.is_dir():
         raise PreflightError(
