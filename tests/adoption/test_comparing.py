@@ -16,7 +16,7 @@ from tests.support.published import content
 from tests.support.staging_runs import events_of
 from tests.target.conftest import need_cold_reads
 
-from penstock.cli.commands import adopt
+from penstock.cli.commands import comparisons
 from penstock.cluster.port import State
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.findings import FINDING_MARKS as OF_AUDITS
@@ -101,7 +101,7 @@ def test_what_only_sizes_were_compared_of_is_never_called_the_same(place: Place)
     result = compared(place)
     assert same(result) == {("size", "size"): 34}
     assert (result["status"], found(result)) == ("PARTLY", set())
-    text = adopt.comparison(result)
+    text = comparisons.comparison(result)
     assert "by size alone: nothing is known of their bytes" in text
     assert "PARTLY (34 files by size alone)" in text
 
@@ -239,14 +239,14 @@ def test_all_differences_are_kept_and_a_table_shows_some(place: Place) -> None:
         (place.copy / f"extra{i:02d}").write_bytes(b"x")
     result = compared(place)
     assert len(list(adopt_step.differences(result))) == 20
-    text = adopt.comparison(result, 3)
+    text = comparisons.comparison(result, 3)
     assert text.count("\n  + ") == 3
     assert "    and 17 more\n" in text
     assert json.loads(Path(result["all_differences"]).read_text().splitlines()[0])["mark"] == "+"
 
 
 def test_every_kind_has_a_title_and_a_mark_as_those_of_audits() -> None:
-    assert set(KINDS) == set(adopt.TITLES) == set(MARKS)
+    assert set(KINDS) == set(comparisons.TITLES) == set(MARKS)
     assert set(MARKS.values()) <= {*OF_AUDITS.values(), "~", "?"}
 
 

@@ -15,7 +15,7 @@ from tests.support.staging_runs import tree
 from tests.vendors.beegfs_cluster import Cluster
 from tests.vendors.tiers import RELEASED, Tiers
 
-from penstock.cli.commands.audit import render
+from penstock.cli.commands.audits import render_audit
 from penstock.config.settings import AuditConfig
 from penstock.core.errors import PreflightError
 from penstock.core.findings import (
@@ -104,7 +104,7 @@ def test_s16_a_stub_of_another_size_is_offline_and_no_finding(
     assert lines == [
         {"bytes": len(files[name]), "kind": "offline", "path": name, "why": why} for name in (GIANT, FILE)
     ]
-    said = render(result)
+    said = render_audit(result)
     assert f"  ? {FILE}  (offline: {why})\n" in said
     assert "STATUS      PARTLY (not read: 2 offline)\n" in said
     assert last_whole(staged) is None, "not all of it was read"
@@ -148,7 +148,7 @@ def test_s16_released_files_are_offline_whatever_may_be_recalled(
     assert result["status"] == "FINDINGS"
     assert [one.path for one in result["findings"]] == ["d0/f03"]
     assert result["skipped"]["offline"]["files"] == 1
-    assert "FINDINGS (1 changed, not read: 1 offline)" in render(result)
+    assert "FINDINGS (1 changed, not read: 1 offline)" in render_audit(result)
     # What may be bad among the skipped is not known: an earlier finding stands, and a repair goes by it.
     newest, older = audit_store.since_whole(staged.layout("data"), result["release"]), result["audit"]
     assert [one.id for one in newest] == [older]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.published import damage, data_of, flip, writable
 
-from penstock.cli.commands.audit import render
+from penstock.cli.commands.audits import render_audit
 from penstock.core import typed_json
 from penstock.core.errors import FindingsError
 from penstock.core.findings import finding_from_json
@@ -149,7 +149,7 @@ def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     result = audit_step.run(staged, "data", tiny)
     assert (result["status"], result["files"]) == ("PARTLY", 0)
     assert result["promise"].startswith("this sample holds no file: nothing is proven of their bytes")
-    assert render(result).endswith("  STATUS      PARTLY (no file was read)\n")
+    assert render_audit(result).endswith("  STATUS      PARTLY (no file was read)\n")
     done = repair_step.run(staged, "data")
     assert [path for path, _ in done["repaired"]] == ["big/giant", "d0/f00"]
     assert done["fetched_bytes"] == len(files["d0/f00"]) + (1 << 20)

@@ -13,7 +13,7 @@ from tests.support.published import content, data_of, flip, publish, published
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
-from penstock.cli.commands.repair import render
+from penstock.cli.commands.audits import render_repair
 from penstock.config.settings import PlanConfig
 from penstock.core.dataset_documents import Repair
 from penstock.core.errors import FailedError, FindingsError
@@ -181,7 +181,7 @@ def test_a_repair_restores_a_file_in_every_release_that_shares_the_damage(tmp_pa
             {other: ["a"]},
             {},
         )
-        assert f"1 file is the same in release {other}, and repaired there, too" in render(result)
+        assert f"1 file is the same in release {other}, and repaired there, too" in render_repair(result)
         assert (first / "a").samefile(second / "a")
         assert (second / "a").read_bytes() == b"a" * 5000
         assert (first / "c").read_bytes() == b"c"

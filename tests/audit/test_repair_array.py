@@ -19,7 +19,7 @@ from tests.support.s3server import S3Server
 from tests.support.scripted_cluster import FAILED, ScriptedCluster, Worker
 from tests.support.staging_runs import tree
 
-from penstock.cli.commands.repair import render
+from penstock.cli.commands.audits import render_repair
 from penstock.cli.main import main
 from penstock.config.loader import TESTED
 from penstock.config.settings import PlanConfig
@@ -245,7 +245,7 @@ def test_a_repair_says_where_its_fsyncs_ended(served: tuple[Context, S3Server], 
     finally:
         context.cluster = local
     assert (done["status"], done.get("fsync_ends", "")) == ("REPAIRED", ends)
-    assert (f"each fsync ended {ends}" in render(done)) is bool(ends)
+    assert (f"each fsync ended {ends}" in render_repair(done)) is bool(ends)
     line = json.loads(context.layout("data").history.read_text().splitlines()[-1])
     assert line.get("fsync_ends", "") == ends
     assert ("fsync_ends" in line) is bool(ends)

@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from penstock.cli.time_limit import EARLY, pause
+from penstock.cli.main import EARLY, wait_until
 from penstock.cluster.slurm.environment import STOP_AT
 
 IMPORTS = """
 import os, signal, sys, time
-from penstock.cli import time_limit
+from penstock.cli import main
 from penstock.cluster.registry import read_job_environment
 """
 PROGRAM = """
-time_limit.watch(lambda: (print(round(time.monotonic() - begun, 1)), sys.exit()), read_job_environment())
+main.watch_time(lambda: (print(round(time.monotonic() - begun, 1)), sys.exit()), read_job_environment())
 begun = time.monotonic()
 signal.raise_signal(signal.SIGUSR1)
 time.sleep(20)
@@ -27,7 +27,7 @@ time.sleep(20)
     ("stop_at", "expected"), [(0, 0), (990, 0), (1000, 0), (1030, 30), (1000 + EARLY + 1, 0)]
 )
 def test_how_long_it_waits(stop_at: float, expected: float) -> None:
-    assert pause(1000.0, stop_at) == expected
+    assert wait_until(1000.0, stop_at) == expected
 
 
 @pytest.mark.parametrize(("after", "least", "most"), [(2, 1.0, 3.0), (-5, 0.0, 0.9), (None, 0.0, 0.9)])

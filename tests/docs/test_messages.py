@@ -35,7 +35,7 @@ REMEDIED = {
 }  # fmt: skip
 """The errors that end a command: each says what to do."""
 UNREMEDIED = {
-    "cli/commands/list_failure.py": "a receipt of Snakemake's own, which its next run makes anew",
+    "cli/commands/single_steps.py": "a receipt of Snakemake's own, which its next run makes anew",
     "keep/gate_repair.py": "`_for_owner` adds what to do, with the command of the account that may",
 }
 """Modules whose errors need no remedy, and why."""

@@ -16,7 +16,7 @@ from tests.look.test_releases import names, snapshot
 from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
 
-from penstock.cli.commands import du
+from penstock.cli.commands import releases
 from penstock.cli.main import main
 from penstock.config import loader
 from penstock.core.errors import InterruptedRunError
@@ -49,7 +49,7 @@ def by_name(use: DiskUse) -> dict[str, AreaUse]:
 
 
 def text(use: DiskUse) -> str:
-    return "".join(f"{line.text}\n" for line in du.render([use]))
+    return "".join(f"{line.text}\n" for line in releases.render_use([use]))
 
 
 def blocks(path: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cli.commands import audit, repair
+from penstock.cli.commands import audits
 from penstock.core.findings import Finding
 from penstock.look.views import result_texts
 
@@ -32,7 +32,7 @@ RESULT: dict[str, Any] = {
 
 
 def test_an_audit() -> None:
-    assert audit.render(RESULT) == (
+    assert audits.render_audit(RESULT) == (
         "data/r1\n"
         "  Read        1,200 of 1,200 files, 5.00 MiB in 2.0 s\n"
         "  How         1,198 read past the page cache by direct I/O\n"
@@ -48,18 +48,18 @@ def test_an_audit() -> None:
 
 def test_only_the_first_are_shown() -> None:
     found = [Finding("missing", f"f{i}", "w") for i in range(1000)]
-    text = audit.render({**RESULT, "findings": found, "counts": {"missing": 123_456}})
+    text = audits.render_audit({**RESULT, "findings": found, "counts": {"missing": 123_456}})
     assert text.count("(w)") == result_texts.SHOWN
     assert "and 123,406 more" in text
 
 
 def test_nothing_found() -> None:
-    text = audit.render({**RESULT, "status": "PASSED", "counts": {}, "findings": []})
+    text = audits.render_audit({**RESULT, "status": "PASSED", "counts": {}, "findings": []})
     assert text.endswith("any damage is found\n  STATUS      PASSED\n")
 
 
 def test_a_repair() -> None:
-    text = repair.render(
+    text = audits.render_repair(
         {
             "dataset": "data",
             "release": "r1",

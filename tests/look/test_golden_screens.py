@@ -20,8 +20,14 @@ import pytest
 from tests.look import golden_values as values
 
 from penstock.cli import output
-from penstock.cli.commands import adopt, audit, diff, du, history, limit, plan, releases, repair, show, status
-from penstock.cli.commands import list as listing
+from penstock.cli.commands import (
+    audits,
+    comparisons,
+    releases,
+    single_steps,
+    stagings,
+)
+from penstock.cli.commands import single_steps as listing
 from penstock.cli.session import Session
 from penstock.core import findings
 from penstock.core.run_steps import Ended
@@ -61,8 +67,8 @@ def shown(lines: Iterable[Line]) -> str:
 
 
 def differences(result: Any, rows: Iterable[Any] = ()) -> str:
-    lines = [*diff.summary(result), *map(diff.row, rows)]
-    return shown([*lines, diff.more("unproven", 1234)] if rows else lines)
+    lines = [*comparisons.summary(result), *map(comparisons.row, rows)]
+    return shown([*lines, comparisons.more("unproven", 1234)] if rows else lines)
 
 
 def styled(render: Callable[..., Iterable[Line]], value: Any, **more: int) -> str:
@@ -128,23 +134,23 @@ def screens() -> Mapping[str, Callable[[], str]]:
         for name, value in values.EXPLANATIONS.items()
     }
     for title, render, rich, poor in (
-        ("status", status.render, values.STATUS, values.NO_STATUS),
-        ("releases", releases.render, values.DATASETS, []),
-        ("show", show.render, values.SHOWN, values.BARELY_SHOWN),
-        ("history", history.render, values.HISTORIES, values.NO_HISTORY),
-        ("history, cut", partial(history.render, limit=3), values.HISTORIES, values.NO_HISTORY),
-        ("du", du.render, values.USES, values.NO_USES),
+        ("status", stagings.render_status, values.STATUS, values.NO_STATUS),
+        ("releases", releases.render_releases, values.DATASETS, []),
+        ("show", releases.render_release, values.SHOWN, values.BARELY_SHOWN),
+        ("history", releases.render_history, values.HISTORIES, values.NO_HISTORY),
+        ("history, cut", partial(releases.render_history, limit=3), values.HISTORIES, values.NO_HISTORY),
+        ("du", releases.render_use, values.USES, values.NO_USES),
     ):
         texts |= {
             f"{title}, rich": partial(styled, render, rich),
             f"{title}, poor": partial(styled, render, poor),
         }
-        if render is not status.render:
+        if render is not stagings.render_status:
             texts[f"{title}, rich and wide"] = partial(styled, render, rich, columns=120)
     for title, render, rich, poor in (
-        ("audit", audit.render, values.AUDITED, values.CLEAN),
-        ("repair", repair.render, values.REPAIRED, values.NOT_REPAIRED),
-        ("overruling", audit.overruled, values.OVERRULED, {**values.OVERRULED, "counts": {}}),
+        ("audit", audits.render_audit, values.AUDITED, values.CLEAN),
+        ("repair", audits.render_repair, values.REPAIRED, values.NOT_REPAIRED),
+        ("overruling", audits.overruled, values.OVERRULED, {**values.OVERRULED, "counts": {}}),
         ("gc in a pipe", result_texts.collected, values.COLLECTED, values.NOT_COLLECTED),
         (
             "gc on a terminal",
@@ -152,10 +158,10 @@ def screens() -> Mapping[str, Callable[[], str]]:
             values.COLLECTED,
             values.NOT_COLLECTED,
         ),
-        ("adopt", adopt.comparison, values.ADOPTED, values.NOT_ADOPTED),
-        ("adopt --seal", adopt.sealed, values.SEALED, values.BARELY_SEALED),
-        ("list", listing.render, values.LISTED, values.LISTED_BEFORE),
-        ("plan", plan.render, values.PLANNED, values.PLANNED_BEFORE),
+        ("adopt", comparisons.comparison, values.ADOPTED, values.NOT_ADOPTED),
+        ("adopt --seal", comparisons.sealed, values.SEALED, values.BARELY_SEALED),
+        ("list", listing.render_listing, values.LISTED, values.LISTED_BEFORE),
+        ("plan", single_steps.render_plan, values.PLANNED, values.PLANNED_BEFORE),
         ("dry run", result_texts.preview, values.PREVIEWS, {"datasets": {}}),
         ("usage", usage, values.USAGE, values.NO_USAGE),
         ("summary", summary.render, values.RESULT, values.NO_RESULT),
@@ -181,8 +187,8 @@ def screens() -> Mapping[str, Callable[[], str]]:
             run_table.ending(RUN_ROWS, 3, again="penstock run b", report="r.html")
         ),
         "run table, poor": lambda: shown(run_table.ending(RUN_ROWS[:1], 0, again="", report="")),
-        "limit, rich": lambda: limit.rendered(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
-        "limit, poor": lambda: limit.rendered(Overview(Cap(), "", "", []), Cap(), Cap()) + "\n",
+        "limit, rich": lambda: stagings.render_limit(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
+        "limit, poor": lambda: stagings.render_limit(Overview(Cap(), "", "", []), Cap(), Cap()) + "\n",
         "carried, rich": lambda: result_texts.carried(values.SHOWN["seal"]["carried"]) + "\n",
         "carried, poor": lambda: result_texts.carried({}) + "\n",
         "repair of others": lambda: "".join(

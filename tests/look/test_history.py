@@ -10,7 +10,7 @@ import pytest
 from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
 
-from penstock.cli.commands import history
+from penstock.cli.commands import releases
 from penstock.core import dataset_documents
 from penstock.core.dataset_documents import (
     Author,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def text(found: History, limit: int | None = None) -> str:
-    return "".join(f"{line.text}\n" for line in history.render([found], limit))
+    return "".join(f"{line.text}\n" for line in releases.render_history([found], limit))
 
 
 def append(layout: DatasetLayout, *lines: object) -> None:

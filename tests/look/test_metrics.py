@@ -19,7 +19,7 @@ from tests.support.forked import NOBODY, forked
 from tests.support.published import STEPS, content, damage, data_of, publish
 from tests.support.staging_runs import context_for, tree
 
-from penstock.cli.commands.metrics import at_end_of_run
+from penstock.cli.commands.stagings import at_end_of_run
 from penstock.config.settings import PermissionsConfig, TargetConfig
 from penstock.core.errors import PreflightError
 from penstock.core.layout import DatasetLayout

@@ -15,7 +15,7 @@ from tests.support.forked import NOBODY, forked
 from tests.support.published import published, writable
 from tests.support.staging_runs import tree
 
-from penstock.cli.commands import releases, show
+from penstock.cli.commands import releases
 from penstock.core import findings
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.findings import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def text(row: DatasetRow) -> str:
-    return "".join(f"{line.text}\n" for line in releases.render([row]))
+    return "".join(f"{line.text}\n" for line in releases.render_releases([row]))
 
 
 def by_name(row: DatasetRow) -> dict[str, ReleaseRow]:
@@ -213,7 +213,9 @@ def test_a_reader_sees_what_the_owner_sees_but_for_the_history(root: Path) -> No
     assert row == mine
     shown = forked(lambda: details.shown(layout, None, nobody), uid=NOBODY)
     assert (shown["seal_in_history"], shown["history"]) == ("unreadable", [])
-    assert "its owner alone can read" in " ".join(line.text.strip() for line in show.render(shown))
+    assert "its owner alone can read" in " ".join(
+        line.text.strip() for line in releases.render_release(shown)
+    )
     assert details.shown(layout, None, nobody)["seal_in_history"] == "same"
     assert snapshot(root) == before
 
@@ -263,7 +265,7 @@ def test_staging_and_what_is_being_removed_stand_apart(layout: DatasetLayout) ->
         ".penstock-probe": ("trial", "unknown"),
         ".penstock-adopt-1f": ("trial", "unknown"),
     }
-    assert not [line for line in releases.render([row]) if "not of penstock" in line.text]
+    assert not [line for line in releases.render_releases([row]) if "not of penstock" in line.text]
     assert "beside them: .later.staging (left by a run that did not end, changed 0 s ago)" in " ".join(
         text(row).split()
     )

@@ -24,7 +24,7 @@ HEAVY = (
 @pytest.mark.parametrize(
     ("modules", "but"),
     [
-        ("cli.main, cli.commands.single_step, cli.argument_parser, cli.session, cli.commands.run", ()),
+        ("cli.main, cli.commands.single_steps, cli.argument_parser, cli.session, cli.commands.run", ()),
         ("doctor.preflight_step, listing.collection, sources.s3, sources.posix", ()),
         ("run.copy_step, run.permissions_step, run.verify_step", ()),
         ("jobs.array_runner", ()),

@@ -17,7 +17,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, records, staging
 from tests.target.conftest import need_root
 
-from penstock.cli.commands.plan import render
+from penstock.cli.commands.single_steps import render_plan
 from penstock.config.settings import PermissionsConfig, PlanConfig
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import PreflightError
@@ -127,7 +127,7 @@ def test_renamed_objects_are_linked_and_counted(tmp_path: Path, more: tuple[str,
         assert (plan["unchanged"], plan["renamed"]) == (6, 3)
         assert any("3 files of them, " in said and "under another name" in said for said in plan["why"])
         assert any("1 file, " in said and "of another time are copied there" in said for said in plan["why"])
-        assert "3 of them" in render(plan)
+        assert "3 of them" in render_plan(plan)
         go(context, after="plan")
         assert fetched(server, since) == []
         second = layout.current.resolve()

@@ -19,7 +19,7 @@ from tests.support.standing import begin
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.cli import step_runner
-from penstock.cli.commands.status import render
+from penstock.cli.commands.stagings import render_status
 from penstock.cluster.port import ArraySpec, State
 from penstock.core import human
 from penstock.core.dataset_documents import LastEnd
@@ -101,7 +101,7 @@ def status(context: Context) -> StatusResult:
 
 def line(context: Context) -> str:
     """The text's first line about the dataset."""
-    return render([status(context)])[1].text.strip()
+    return render_status([status(context)])[1].text.strip()
 
 
 def ends(context: Context, error: Exception, step: str = "copy") -> None:
@@ -128,7 +128,7 @@ def test_from_nothing_to_published(context: Context) -> None:
     go(context)
     assert (status(context)["state"], "work" in status(context)) == ("published", False)
     size = human.size(sum(map(len, FILES.values())))
-    assert f"  size          {size}" in [one.text for one in render([status(context)])]
+    assert f"  size          {size}" in [one.text for one in render_status([status(context)])]
 
 
 def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
@@ -140,12 +140,12 @@ def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
         progress.write_text(json.dumps({"files": 1, "bytes": run.plan.bytes // 2, "failed": 0}))
         assert line(context) == "state         copying 50.0 %"
         made = f"  release       {run.release}, being made"
-        assert made in [one.text for one in render([status(context)])]
+        assert made in [one.text for one in render_status([status(context)])]
         assert status(context)["work"]["percent"] == 50.0
         run.folder.progress("verify", 0).parent.mkdir(parents=True, exist_ok=True)
         run.folder.progress("verify", 0).write_text(json.dumps({"files": 1, "bytes": 20_000}))
         assert line(context) == "state         copying 50.0 %, 19.5 KiB read back"
-        shown = [one.text for one in render([status(context)])]
+        shown = [one.text for one in render_status([status(context)])]
         assert "  verify        0 of 2 shards done, 1 file, 19.5 of 213 KiB" in shown
         (context.config.target.root / "PAUSE").write_text("until 18:00")
         assert line(context).startswith("state         waiting: PAUSE stands at ")

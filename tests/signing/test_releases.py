@@ -15,7 +15,7 @@ from tests.support.commands import penstock
 from tests.support.published import data_of, publish, writable
 from tests.support.staging_runs import context_for, tree
 
-from penstock.cli.commands import show
+from penstock.cli.commands import releases
 from penstock.core.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.core.layout import NO_SIGNING
 from penstock.dataset import gate, history
@@ -165,7 +165,7 @@ def test_show_says_whether_the_signatures_hold(signed: Context) -> None:
 
     assert said() == "holds, by `target.signers`"
     assert said(None).startswith("release.json.sig is there, and not verified")
-    lines = show.render(details.shown(layout, None, lambda _: {}))
+    lines = releases.render_release(details.shown(layout, None, lambda _: {}))
     assert any("Signature" in line.text and "holds" in line.text for line in lines)
     with writable(folder):
         (folder / "release.json.sig").unlink()

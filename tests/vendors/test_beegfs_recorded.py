@@ -18,7 +18,7 @@ from tests.support.staging_runs import context_for, tree
 from tests.vendors import recorded
 from tests.vendors.recorded import answer, proc_files
 
-from penstock.cli.commands import selftest
+from penstock.cli.commands import site_setup
 from penstock.cli.session import Session
 from penstock.core.errors import PreflightError, TargetAwayError
 from penstock.doctor import preflight_step
@@ -298,7 +298,7 @@ def test_plan_and_selftest_ask_before_they_make_a_file(
     with pytest.raises(PreflightError, match="storage server node_storage_2"):
         plan_step.run(context, "data")
     with pytest.raises(PreflightError, match="storage server node_storage_2"):
-        selftest._folder(argparse.Namespace(folder=target, config=None), Session(argparse.Namespace()))
+        site_setup._folder(argparse.Namespace(folder=target, config=None), Session(argparse.Namespace()))
     assert sorted((path, path.stat().st_mtime_ns) for path in target.rglob("*")) == before
 
 

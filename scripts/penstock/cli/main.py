@@ -1,6 +1,5 @@
-"""From arguments to an exit status by the table of docs/commands.md ("Exit status").
-
-No traceback reaches a terminal, and a signal stops tidily.
+"""From arguments to an exit status by the table of docs/commands.md ("Exit status"). No traceback reaches a
+terminal, a signal stops tidily, and so does a SLURM job shortly before its time ends.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli import output
@@ -16,10 +16,54 @@ from penstock.host import kernel_facts, waits
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from penstock.cli.session import Session
+    from penstock.host.kernel_facts import JobEnvironment
+
+
+# Stops a SLURM job tidily shortly before its time ends.
+#
+# SLURM sends the signal of `sbatch --signal=B:USR1@LEAD` during a check every half minute, and always too
+# early: in a job of one minute, maybe after half of it. So the batch script notes when to stop, and the
+# command continues until that time.
+
+# seconds by which SLURM's signal may come before the time limit; an even earlier signal is a preemption,
+# which cannot wait
+EARLY = 90.0
+
+
+def wait_until(now: float, stop_at: float) -> float:
+    """Return the seconds from the signal to the stop. A `stop_at` of 0 is unknown.
+
+    until stop_at    | stop
+    unknown, or past | now
+    up to EARLY      | then
+    more             | now: it is a preemption
+    """
+    left = stop_at - now
+    return left if stop_at and 0 < left <= EARLY else 0.0
+
+
+def watch_time(stop: Callable[[], None], environment: JobEnvironment) -> None:
+    """In a job, call `stop` in the main thread when the job's time is about to end."""
+    if not environment.job:
+        return
+
+    def near(_: int, __: FrameType | None) -> None:
+        if wait := wait_until(time.time(), environment.stop_at):
+            signal.setitimer(signal.ITIMER_REAL, wait)
+        else:
+            stop()
+
+    signal.signal(signal.SIGUSR1, near)
+    signal.signal(signal.SIGALRM, lambda _, __: stop())
+
+
+# From arguments to an exit status by the table of docs/commands.md ("Exit status").
+#
+# No traceback reaches a terminal, and a signal stops tidily.
 
 
 def program() -> NoReturn:
@@ -77,7 +121,7 @@ def _refused(words: Sequence[str], code: int) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from penstock.cli import command_table, time_limit
+    from penstock.cli import command_table
     from penstock.cli.session import Session
     from penstock.cluster.registry import read_job_environment
     from penstock.dataset import rights
@@ -114,7 +158,7 @@ def _run(parsed: argparse.Namespace) -> int:
     # here.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     kernel_facts.enter_job(read_job_environment())
-    time_limit.watch(time_ends, kernel_facts.current_job())
+    watch_time(time_ends, kernel_facts.current_job())
     try:
         with session, waits.obeying(session.stop), waits.watched(output.say):
             try:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 # Checks what the cluster allows, and how a node sees sources and target. A probe job on the node finds that
-# out: in it, `cli.commands.visit` calls `answer`, and returns the result.
+# out: in it, `cli.commands.node_calls` calls `answer`, and returns the result.
 
 
 def answer(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.cli import flags, output, run_results, submission
 from penstock.cli.command_table import CommandFunctions
-from penstock.cli.commands import metrics
+from penstock.cli.commands import stagings
 from penstock.cli.error_report import LOG
 from penstock.cli.run_results import FLAGS, RESULTS, RunScreen
 from penstock.cli.session import reached
@@ -118,7 +118,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         reached(config.target)
         return _preview(config, names, session)
     loader.refuse(config, session.file)
-    metrics.refuse_another(config)
+    stagings.refuse_another(config)
     if (room := kernel_facts.room()) is not None and room < PROCESSES:
         raise kernel_facts.too_few()
     results: dict[str, Result] = {}
@@ -163,7 +163,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         run_results.show_table(results, [rows[name] for name in names if name in rows], code, session)
     else:
         run_results.show_each(results, session)
-    if why := metrics.at_end_of_run(config):
+    if why := stagings.at_end_of_run(config):
         run_results.show_remark(why, session)
     session.receipt({"exit": code, "invocation": invocation, "datasets": results})
     return code
@@ -325,7 +325,7 @@ def _preview(config: Config, names: list[str], session: Session) -> int:
 
 def _copied(context: Context, name: str) -> Iterator[Line]:
     """Yield a line for each file that a run would copy, as `penstock diff` shows it."""
-    from penstock.cli.commands import diff
+    from penstock.cli.commands import comparisons
     from penstock.core.catalogue_rows import DiffRow
     from penstock.look import release_comparison
     from penstock.look.difference import ADDED, CHANGED, UNPROVEN
@@ -334,11 +334,11 @@ def _copied(context: Context, name: str) -> Iterator[Line]:
         with release_comparison.listing(context, name) as now:
             for batch in now.rows(["path", "size"]):
                 for path, size in zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True):
-                    yield diff.row(DiffRow(ADDED, path, None, size, None))
+                    yield comparisons.row(DiffRow(ADDED, path, None, size, None))
         return
     with release_comparison.with_source(context, name, None).difference as difference:
         for kind in (CHANGED, UNPROVEN, ADDED):
-            yield from map(diff.row, difference.rows(kind))
+            yield from map(comparisons.row, difference.rows(kind))
 
 
 def _command(parsed: argparse.Namespace, config: Config, file: Path, names: list[str]) -> list[str]:

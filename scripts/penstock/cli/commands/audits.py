@@ -1,32 +1,31 @@
-"""`penstock audit`: reads a published release back and compares it with its manifest."""
+"""Commands about a published release: `penstock audit` reads it back and compares it with its manifest,
+`repair` fetches anew what the last audit found damaged, `sign` signs it, and `describe` prints it in a
+standard form.
+"""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, step_runner
+from penstock.cli import flags, output, step_runner
 from penstock.cli.command_table import CommandFunctions
 from penstock.config.quantities import read_rate
 from penstock.core import human
-from penstock.core.findings import AuditSelection, parse_fraction, parse_turns
-from penstock.look.views.result_texts import (
-    METHODS,
-    SHOWN,
-    line,
-    table,
-)
+from penstock.core.findings import AuditSelection, also_in, also_repaired, parse_fraction, parse_turns
+from penstock.look.views.result_texts import METHODS, SHOWN, line, table
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.core.findings import Finding
-    from penstock.core.step_results import AuditResult, OverruleResult
+    from penstock.core.step_results import AuditResult, OverruleResult, RepairResult
 
-EXAMPLES = ("penstock audit imagenet --fraction 1/30", "penstock audit imagenet --limit 200MiB/s")
+
+AUDIT_EXAMPLES = ("penstock audit imagenet --fraction 1/30", "penstock audit imagenet --limit 200MiB/s")
 KINDS = ("manifest", "missing", "folder", "changed", "replaced", "unread", "mode", "extra")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def audit_arguments(parser: argparse.ArgumentParser) -> None:
     flags.datasets(parser)
     flags.release_option(parser)
     much = parser.add_mutually_exclusive_group()
@@ -59,7 +58,7 @@ def _reason(text: str) -> str:
     return text
 
 
-def run(parsed: argparse.Namespace, session: Session) -> int:
+def run_audit(parsed: argparse.Namespace, session: Session) -> int:
     """Audit each dataset in turn, also after a damaged one."""
     from penstock.keep import audit_step
 
@@ -81,12 +80,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         parsed,
         session,
         lambda context, name: audit_step.run(context, name, request),
-        render,
+        render_audit,
         audit_step.judge,
     )
 
 
-def render(result: AuditResult) -> str:
+def render_audit(result: AuditResult) -> str:
     """Render an audit: at most SHOWN findings, the most serious first, the count of the rest and the file of
     all."""
     title = f"{result['dataset']}/{result['release']}"
@@ -150,4 +149,110 @@ def overruled(result: OverruleResult) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-AUDIT = CommandFunctions(arguments, run, EXAMPLES)
+AUDIT = CommandFunctions(audit_arguments, run_audit, AUDIT_EXAMPLES)
+
+
+REPAIR_EXAMPLES = ("penstock repair imagenet", "penstock repair imagenet --release 20261101-1f2e3d4c")
+
+
+def repair_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.release_option(parser)
+
+
+def run_repair(parsed: argparse.Namespace, session: Session) -> int:
+    """Repair each dataset in turn by its newest finished audit."""
+    from penstock.keep import repair_step
+
+    return step_runner.run_each(
+        parsed,
+        session,
+        lambda context, name: repair_step.run(context, name, parsed.release),
+        render_repair,
+        repair_step.judge,
+    )
+
+
+def render_repair(result: RepairResult) -> str:
+    lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("By audit", result["audit"])]
+    rows = [("=", path, how) for path, how in result["repaired"]]
+    rows += [("!", path, f"left as it is: {why}") for path, why in result["unrepairable"]]
+    rows += [("+", path, "not published, left for you to remove") for path in result["left"]]
+    rows.sort(key=lambda row: "!+=".index(row[0]))
+    lines += table(rows[:SHOWN])
+    if len(rows) > SHOWN:
+        lines.append(f"    and {human.count(len(rows) - SHOWN)} more")
+    for name, paths in sorted(result["also_repaired"].items()):
+        lines.append(line("Also", also_repaired(name, len(paths))))
+    for name, count in sorted(result["also_in"].items()):
+        lines.append(line("Also", also_in(name, count)))
+    fetched = f"{human.size(result['fetched_bytes'])} in {human.duration(result['seconds'])}"
+    lines.append(line("Fetched", fetched))
+    if ends := result.get("fsync_ends"):
+        lines.append(line("Durable", f"each fsync ended {ends}"))
+    left = len(result["unrepairable"]) + len(result["left"])
+    note = f"{human.count(len(result['repaired']))} repaired, {human.count(left)} left"
+    if not rows:
+        note = "the audits found nothing to repair"
+    lines.append(line("STATUS", f"{result['status']} ({note})"))
+    return "".join(f"{line}\n" for line in lines)
+
+
+REPAIR = CommandFunctions(repair_arguments, run_repair, REPAIR_EXAMPLES)
+
+
+SIGN_EXAMPLES = ("penstock sign imagenet", "penstock sign imagenet 20261101-1f2e3d4c")
+
+
+def sign_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.dataset(parser, "name")
+    flags.release(parser)
+
+
+def run_sign(parsed: argparse.Namespace, session: Session) -> int:
+    from penstock.keep import release_supplements
+
+    config = session.config()
+    name = session.only(config, parsed.name)
+    with session.context(config) as context:
+        done = release_supplements.sign(context, name, parsed.release)
+    what = f"{name}: {done['release']}"
+    output.show(
+        f"{what} is signed" if done["signed"] else f"{what} was signed already, and the signature holds"
+    )
+    session.receipt(done)
+    return 0
+
+
+SIGN = CommandFunctions(sign_arguments, run_sign, SIGN_EXAMPLES)
+
+
+DESCRIBE_EXAMPLES = (
+    "penstock describe imagenet",
+    "penstock describe imagenet 20261101-1f2e3d4c > croissant.json",
+)
+
+
+def describe_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.dataset(parser, "name")
+    flags.release(parser)
+
+
+def run_describe(parsed: argparse.Namespace, session: Session) -> int:
+    """Print a release's description; name on standard error what catalogues want in addition."""
+    from penstock.keep import release_supplements
+
+    config = session.config()
+    name = session.only(config, parsed.name)
+    with session.context(config) as context:
+        description = release_supplements.describe(context, name, parsed.release)
+        for piece in description.pieces:
+            output.show_piece(piece)
+    if description.left_out:
+        keys = ", ".join(f"`{key}`" for key in description.left_out)
+        output.say(f"{name}: catalogues ask for more than the file that `describe` names has: {keys}")
+    session.receipt({"dataset": name, "release": description.release, "left_out": list(description.left_out)})
+    return 0
+
+
+DESCRIBE = CommandFunctions(describe_arguments, run_describe, DESCRIBE_EXAMPLES)
