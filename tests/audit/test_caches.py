@@ -23,7 +23,7 @@ from penstock.engine.reread_shard import storage_grade
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 from penstock.keep import audit_plan, audit_step, repair_step
-from penstock.look.views import result_texts
+from penstock.look.views import text_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,4 +175,4 @@ def test_a4_on_tmpfs_the_read_falls_back_and_says_so() -> None:
             how = reader.read("file", 0, 3 << 20, got.extend)
         assert (how.method, bytes(got)) == ("cached", content(1, 3 << 20))
         assert storage_grade(how.method, "", "h") == "reread"
-    assert result_texts.METHODS["cached"] == "read, perhaps from memory"
+    assert text_layout.METHODS["cached"] == "read, perhaps from memory"

@@ -29,7 +29,7 @@ from penstock.core.grades import audit_grade
 from penstock.dataset import verdicts
 from penstock.jobs import audit_store
 from penstock.keep import audit_step, repair_step
-from penstock.look.views import result_texts
+from penstock.look.views import text_layout
 
 if TYPE_CHECKING:
     from penstock.core.step_results import AuditResult
@@ -112,7 +112,7 @@ def test_s16_a_stub_of_another_size_is_offline_and_no_finding(
     assert told is not None
     assert told.last is not None
     assert told.last.skipped == {"offline": 2}
-    assert "PARTLY (not read: 2 offline)" in result_texts.last(AuditShown(told.last))
+    assert "PARTLY (not read: 2 offline)" in text_layout.last(AuditShown(told.last))
     # As local again, what lies there is damage.
     cluster.write(states={})
     assert audit_step.run(staged, "data")["counts"] == {"changed": 2}

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.cli.commands import audits
 from penstock.core.findings import Finding
-from penstock.look.views import result_texts
+from penstock.look.views import text_layout
 
 RESULT: dict[str, Any] = {
     "dataset": "data",
@@ -49,7 +49,7 @@ def test_an_audit() -> None:
 def test_only_the_first_are_shown() -> None:
     found = [Finding("missing", f"f{i}", "w") for i in range(1000)]
     text = audits.render_audit({**RESULT, "findings": found, "counts": {"missing": 123_456}})
-    assert text.count("(w)") == result_texts.SHOWN
+    assert text.count("(w)") == text_layout.SHOWN
     assert "and 123,406 more" in text
 
 

@@ -33,15 +33,8 @@ from penstock.core import findings
 from penstock.core.run_steps import Ended
 from penstock.jobs.bandwidth import Cap, Overview
 from penstock.jobs.shares import HolderShare
-from penstock.look.views import (
-    html_report,
-    plan_text,
-    result_texts,
-    run_table,
-    status_table,
-    summary,
-    text_layout,
-)
+from penstock.look import explanation, status_report
+from penstock.look.views import html_report, run_summary, text_layout
 from penstock.look.views.line_view import JsonLines
 
 if TYPE_CHECKING:
@@ -52,13 +45,13 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).with_name("golden_screens.txt")
 TITLE = "=== "
 RUN_ROWS = [
-    run_table.Row(
-        "a", run_table.READY, "published", "", 310 << 30, 1229 << 30, 840, "cold; carried: oldest 19 d"
+    run_summary.Row(
+        "a", run_summary.READY, "published", "", 310 << 30, 1229 << 30, 840, "cold; carried: oldest 19 d"
     ),
-    run_table.Row("a-longer-name", run_table.FAILED, "FAILED", values.WORDS, seconds=2.0),
-    *(run_table.Row(f"b{number}", run_table.FAILED, "FAILED", "busy") for number in range(7)),
-    run_table.Row("c", run_table.DAMAGED, "DAMAGED", "a file is missing", proof="of 14 Nov"),
-    run_table.Row("d", run_table.STOPPED, "stopped"),
+    run_summary.Row("a-longer-name", run_summary.FAILED, "FAILED", values.WORDS, seconds=2.0),
+    *(run_summary.Row(f"b{number}", run_summary.FAILED, "FAILED", "busy") for number in range(7)),
+    run_summary.Row("c", run_summary.DAMAGED, "DAMAGED", "a file is missing", proof="of 14 Nov"),
+    run_summary.Row("d", run_summary.STOPPED, "stopped"),
 ]
 
 
@@ -76,8 +69,8 @@ def styled(render: Callable[..., Iterable[Line]], value: Any, **more: int) -> st
 
 
 def usage(told: Any) -> str:
-    shown = [*summary.rows(told), *summary.worst(told), *summary.sources(told)]
-    return "".join(f"{row}\n" for row in [*shown, *summary.summary_lines(told)])
+    shown = [*run_summary.rows(told), *run_summary.worst(told), *run_summary.sources(told)]
+    return "".join(f"{row}\n" for row in [*shown, *run_summary.summary_lines(told)])
 
 
 def check_rows(title: str, rows: Sequence[Any]) -> str:
@@ -130,7 +123,7 @@ def screens() -> Mapping[str, Callable[[], str]]:
         [HolderShare(0.75, "ann on n1"), HolderShare(0.25, "ben")],
     )
     texts: dict[str, Callable[[], str]] = {
-        f"plan, {name}": partial(styled, plan_text.render_plan, value)
+        f"plan, {name}": partial(styled, explanation.render_plan, value)
         for name, value in values.EXPLANATIONS.items()
     }
     for title, render, rich, poor in (
@@ -151,10 +144,10 @@ def screens() -> Mapping[str, Callable[[], str]]:
         ("audit", audits.render_audit, values.AUDITED, values.CLEAN),
         ("repair", audits.render_repair, values.REPAIRED, values.NOT_REPAIRED),
         ("overruling", audits.overruled, values.OVERRULED, {**values.OVERRULED, "counts": {}}),
-        ("gc in a pipe", result_texts.collected, values.COLLECTED, values.NOT_COLLECTED),
+        ("gc in a pipe", text_layout.collected, values.COLLECTED, values.NOT_COLLECTED),
         (
             "gc on a terminal",
-            partial(result_texts.collected, columns=80),
+            partial(text_layout.collected, columns=80),
             values.COLLECTED,
             values.NOT_COLLECTED,
         ),
@@ -162,10 +155,10 @@ def screens() -> Mapping[str, Callable[[], str]]:
         ("adopt --seal", comparisons.sealed, values.SEALED, values.BARELY_SEALED),
         ("list", listing.render_listing, values.LISTED, values.LISTED_BEFORE),
         ("plan", single_steps.render_plan, values.PLANNED, values.PLANNED_BEFORE),
-        ("dry run", result_texts.preview, values.PREVIEWS, {"datasets": {}}),
+        ("dry run", text_layout.preview, values.PREVIEWS, {"datasets": {}}),
         ("usage", usage, values.USAGE, values.NO_USAGE),
-        ("summary", summary.render, values.RESULT, values.NO_RESULT),
-        ("last audit", lambda audit: result_texts.last(audit) + "\n", values.CLOSED, values.OPEN),
+        ("summary", run_summary.render, values.RESULT, values.NO_RESULT),
+        ("last audit", lambda audit: text_layout.last(audit) + "\n", values.CLOSED, values.OPEN),
     ):
         texts |= {f"{title}, rich": partial(render, rich), f"{title}, poor": partial(render, poor)}
     for title, columns, rows in (
@@ -174,7 +167,7 @@ def screens() -> Mapping[str, Callable[[], str]]:
         ("poor", 80, values.NO_STATUS),
     ):
         texts[f"status of all, {title}"] = lambda columns=columns, rows=rows: shown(
-            status_table.render(rows, "/t", 3 << 40, values.NOW, columns)
+            status_report.render_table(rows, "/t", 3 << 40, values.NOW, columns)
         )
     texts |= {
         "diff, rich": partial(differences, values.DIFF, values.DIFF_ROWS),
@@ -184,13 +177,13 @@ def screens() -> Mapping[str, Callable[[], str]]:
         "checks, poor": partial(text_layout.plain_checks, "imagenet", []),
         "checks, as printed": partial(check_rows, "imagenet", values.CHECKS),
         "run table, rich": lambda: shown(
-            run_table.ending(RUN_ROWS, 3, again="penstock run b", report="r.html")
+            run_summary.ending(RUN_ROWS, 3, again="penstock run b", report="r.html")
         ),
-        "run table, poor": lambda: shown(run_table.ending(RUN_ROWS[:1], 0, again="", report="")),
+        "run table, poor": lambda: shown(run_summary.ending(RUN_ROWS[:1], 0, again="", report="")),
         "limit, rich": lambda: stagings.render_limit(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
         "limit, poor": lambda: stagings.render_limit(Overview(Cap(), "", "", []), Cap(), Cap()) + "\n",
-        "carried, rich": lambda: result_texts.carried(values.SHOWN["seal"]["carried"]) + "\n",
-        "carried, poor": lambda: result_texts.carried({}) + "\n",
+        "carried, rich": lambda: text_layout.carried(values.SHOWN["seal"]["carried"]) + "\n",
+        "carried, poor": lambda: text_layout.carried({}) + "\n",
         "repair of others": lambda: "".join(
             f"{words('r2', count)}\n"
             for words in (findings.also_repaired, findings.also_in)

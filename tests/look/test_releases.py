@@ -30,7 +30,7 @@ from penstock.dataset.pins import ShownPins
 from penstock.look import details
 from penstock.look import releases as places
 from penstock.look.releases import dataset_row, nobody
-from penstock.look.views import result_texts
+from penstock.look.views import text_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     assert "FINDINGS" not in text(row)
     last = by_name(row)[current]["last_audit"]
     assert last is not None
-    assert result_texts.last(last).endswith(": FINDINGS (2 changed), repaired 2026-03-14T12:03:11Z")
+    assert text_layout.last(last).endswith(": FINDINGS (2 changed), repaired 2026-03-14T12:03:11Z")
 
 
 def test_a_holder_of_a_release_stands_in_its_row(layout: DatasetLayout) -> None:

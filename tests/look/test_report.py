@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.element_documents import StepUse, Usage, Worst
 from penstock.core.errors import ConfigError
-from penstock.look.views import html_report, plots, summary
+from penstock.look.views import html_report, run_summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,17 +133,17 @@ def test_a_failed_write_leaves_the_old_page(tmp_path: Path) -> None:
 
 
 def test_rates_are_of_the_samples() -> None:
-    assert plots.rates([[0, 0], [1, 10], [2, 30]]) == [(0.0, 10.0), (1.0, 10.0), (2.0, 20.0)]
-    assert plots.rates([[0, 0]]) == []
-    assert plots.rates([[0, 0], [0, 5], [float("nan"), 1]]) == []
-    many = plots.rates([[second, second * 100] for second in range(10000)])
-    assert len(many) <= plots.BUCKETS + 2
+    assert html_report.rates([[0, 0], [1, 10], [2, 30]]) == [(0.0, 10.0), (1.0, 10.0), (2.0, 20.0)]
+    assert html_report.rates([[0, 0]]) == []
+    assert html_report.rates([[0, 0], [0, 5], [float("nan"), 1]]) == []
+    many = html_report.rates([[second, second * 100] for second in range(10000)])
+    assert len(many) <= html_report.BUCKETS + 2
     assert all(rate == pytest.approx(100) for _, rate in many)
 
 
 @pytest.mark.parametrize("most", [1, 7, 1023, 1025, 3e6, 1.6e9, 9.99e11])
 def test_scales_cover_and_are_few(most: float) -> None:
-    top, step = plots.scale(most)
+    top, step = html_report.scale(most)
     assert top >= most
     assert 1 <= round(top / step) <= 5
 
@@ -156,7 +156,7 @@ def test_overlapping_elements_of_a_node_get_lanes_of_their_own() -> None:
         {"step": "copy", "node": "n2", "started": 1.0, "ended": 1.0},
         {"step": "copy", "node": "n3", "started": 0, "ended": 1.0},
     ]
-    drawing = plots.lanes(elements)
+    drawing = html_report.element_lanes(elements)
     assert drawing is not None
     assert [bar.style for bar in drawing.bars] == ["a"] * 4
     assert len({bar.y for bar in drawing.bars}) == 3
@@ -186,23 +186,23 @@ def spans(waits: list[float]) -> list[tuple[float, float, float]]:
 
 
 def test_the_queue_is_drawn_where_an_element_waited() -> None:
-    plot = plots.queue(spans([0.0, 100.0]))
+    plot = html_report.queue(spans([0.0, 100.0]))
     assert plot is not None
-    ends = [mark.text for mark in plot.marks if isinstance(mark, plots.Label)]
+    ends = [mark.text for mark in plot.marks if isinstance(mark, html_report.Label)]
     assert ends == ["2", "0", "0", "3 min 20 s"]
     # One at work and one in the queue in the first half, then one at work.
     first, last = plot.bars[0], plot.bars[-1]
     assert first.title == "1.0 at work, 1.0 in the queue"
     assert last.title == "1.0 at work, 0.0 in the queue"
-    assert [bar.style for bar in plot.bars].count("a") == plots.BUCKETS
-    assert [bar.style for bar in plot.bars].count("d") == plots.BUCKETS // 2
-    assert all(bar.y >= plots.TOP - 1e-6 and bar.y + bar.height <= plot.height for bar in plot.bars)
+    assert [bar.style for bar in plot.bars].count("a") == html_report.BUCKETS
+    assert [bar.style for bar in plot.bars].count("d") == html_report.BUCKETS // 2
+    assert all(bar.y >= html_report.TOP - 1e-6 and bar.y + bar.height <= plot.height for bar in plot.bars)
 
 
 def test_a_queue_in_which_nobody_waited_is_not_drawn() -> None:
-    assert plots.queue(spans([0.0, 0.5])) is None
-    assert plots.queue(spans([50.0])) is None
-    assert plots.queue([]) is None
+    assert html_report.queue(spans([0.0, 0.5])) is None
+    assert html_report.queue(spans([50.0])) is None
+    assert html_report.queue([]) is None
 
 
 USAGE = Usage(
@@ -222,7 +222,7 @@ USAGE = Usage(
 
 
 def test_what_elements_used_is_a_table_with_its_sources() -> None:
-    copy, verify, both = summary.rows(USAGE)
+    copy, verify, both = run_summary.rows(USAGE)
     assert copy == (
         "copy",
         "12",
@@ -235,16 +235,16 @@ def test_what_elements_used_is_a_table_with_its_sources() -> None:
     )
     assert verify == ("verify", "12", "", "0.012", "", "", "", "")
     assert (both.step, both.core_hours) == ("all", "1,234")
-    assert summary.worst(USAGE) == [
+    assert run_summary.worst(USAGE) == [
         ("Longest in the queue", "copy 7 on n4: 1 h 02 min"),
         ("Used its CPUs least", "copy 3: 2% of them"),
     ]
-    starts, hours, memory, missing = summary.sources(USAGE)
+    starts, hours, memory, missing = run_summary.sources(USAGE)
     assert starts == "Queue wait: by SLURM's accounting (4), the start times that the controller saw (20)."
     assert hours == "Run time and hours: by the elements themselves."
     assert "sum of its processes' own peaks" in memory
     assert missing == "2 starts left no figures."
-    assert summary.rows(Usage()) == summary.worst(Usage()) == summary.sources(Usage()) == []
+    assert run_summary.rows(Usage()) == run_summary.worst(Usage()) == run_summary.sources(Usage()) == []
 
 
 def test_node_hours_are_a_column_where_elements_have_nodes() -> None:
@@ -264,7 +264,7 @@ def test_hostile_names_in_the_table_are_escaped() -> None:
 
 
 def test_hours_are_short() -> None:
-    shown = [summary.hours(value) for value in (None, 0.0042, 0.52, 99.9, 1234.5)]
+    shown = [run_summary.hours(value) for value in (None, 0.0042, 0.52, 99.9, 1234.5)]
     assert shown == [
         "", "0.004", "0.52", "99.90", "1,234",
     ]  # fmt: skip

@@ -14,8 +14,14 @@ from penstock.core.seal import (
     SealedCarried,
     SealedEvidence,
 )
-from penstock.look.views import run_table
-from penstock.look.views.run_table import DAMAGED, FAILED, READY, STOPPED, Row
+from penstock.look.views import run_summary
+from penstock.look.views.run_summary import (
+    DAMAGED,
+    FAILED,
+    READY,
+    STOPPED,
+    Row,
+)
 
 GB = 1 << 30
 NOW = calendar.timegm((2026, 11, 27, 12, 0, 0))
@@ -29,7 +35,7 @@ FOUR = [
 
 def ending(rows: list[Row], code: int, **more: str) -> str:
     given = {"again": "", "report": ""} | more
-    lines = run_table.ending(rows, code, again=given["again"], report=given["report"])
+    lines = run_summary.ending(rows, code, again=given["again"], report=given["report"])
     return "\n".join(line.text for line in lines)
 
 
@@ -59,7 +65,7 @@ def test_what_no_row_has_is_left_out_and_so_is_an_exit_status_of_0() -> None:
 
 
 def test_a_row_that_needs_a_person_is_red() -> None:
-    styles = {line.text[:3]: line.style for line in run_table.table(FOUR)}
+    styles = {line.text[:3]: line.style for line in run_summary.table(FOUR)}
     assert styles["! c"] == "bold red"
     assert styles["  a"] == styles["  b"] == ""
 
@@ -67,12 +73,12 @@ def test_a_row_that_needs_a_person_is_red() -> None:
 def test_datasets_that_failed_for_one_reason_stand_together() -> None:
     rows = [Row(f"s{n}", FAILED, "FAILED", why="no space is left") for n in range(7)]
     rows += [Row("x", DAMAGED, "DAMAGED", why="3 changed"), Row("y", STOPPED, "stopped"), FOUR[0]]
-    assert run_table.sentence(rows, 6) == (
+    assert run_summary.sentence(rows, 6) == (
         "1 of 10 is ready, 7 failed: s0, s1, s2, s3, s4 and 2 more (no space is left), 1 is damaged: x "
         "(3 changed), 1 stopped (what was done is kept): y. Exit status 6."
     )
     rows = [Row(f"s{n}", FAILED, "FAILED", why=f"reason {n}") for n in range(5)]
-    assert run_table.sentence(rows, 1) == (
+    assert run_summary.sentence(rows, 1) == (
         "0 of 5 are ready, 5 failed: s0 (reason 0), s1 (reason 1), s2 (reason 2), and 2 for other reasons. "
         "Exit status 1."
     )
@@ -111,7 +117,7 @@ def test_proof(
 ) -> None:
     evidence = SealedEvidence({}, storage, {}, "", "")
     fields = dict.fromkeys(Seal._fields) | {"evidence": evidence, "carried": carried, "sealed": sealed}
-    assert run_table.proof(Seal(**fields), NOW, fresh=fresh, servers=False) == expected  # type: ignore[arg-type]
+    assert run_summary.proof(Seal(**fields), NOW, fresh=fresh, servers=False) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +135,6 @@ def test_the_proof_has_the_words_of_an_audit(grade: str, methods: tuple[str, ...
     amounts = dict.fromkeys(methods, Amount(9, 9)) | {"reflinked": Amount(0, 0)}
     evidence = SealedEvidence({}, {grade: Amount(9, 9)}, amounts, "", "")
     seal = Seal(**(dict.fromkeys(Seal._fields) | {"evidence": evidence}))  # type: ignore[arg-type]
-    assert run_table.proof(seal, NOW, fresh=True, servers=True) == expected
+    assert run_summary.proof(seal, NOW, fresh=True, servers=True) == expected
     whole = audit_grade(set(methods) - {"carried"}, whole=True, servers=True)
     assert whole == expected.replace(", another node", "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from penstock.look.views import status_table
+from penstock.look import status_report
 
 if TYPE_CHECKING:
     from penstock.core.step_results import StatusResult
@@ -36,7 +36,9 @@ def dataset(number: int) -> StatusResult:
 
 def lines(count: int, columns: int) -> list[str]:
     rows = [dataset(number) for number in range(count)]
-    return [line.text for line in status_table.render(rows, "/beegfs/datasets", 412 * 10**12, NOW, columns)]
+    return [
+        line.text for line in status_report.render_table(rows, "/beegfs/datasets", 412 * 10**12, NOW, columns)
+    ]
 
 
 @pytest.mark.parametrize("columns", [80, 140])
@@ -46,7 +48,7 @@ def test_rows_fit_and_those_that_need_a_person_come_first(count: int, columns: i
     assert max(map(len, shown)) <= columns
     marks = [line[0] for line in shown[3:-2] if line[1] == " " and line[2] != " "]
     assert len(marks) == count
-    assert marks == sorted(marks, key=list(status_table.KINDS).index)
+    assert marks == sorted(marks, key=list(status_report.KINDS).index)
     assert shown[0] == "/beegfs/datasets   Sun 15 Mar 12:00Z   375 TiB free"
 
 
@@ -66,7 +68,7 @@ def test_rows_fit_and_those_that_need_a_person_come_first(count: int, columns: i
 )  # fmt: skip
 def test_what_each_state_shows(state: str, row: str, below: list[str]) -> None:
     result = cast("StatusResult", {"dataset": "d", "state": state, **STATES[state]})
-    shown = [line.text for line in status_table.render([result], "/t", None, NOW)]
+    shown = [line.text for line in status_report.render_table([result], "/t", None, NOW)]
     mark, _, rest = row.partition(" ") if row[1] == " " else (" ", "", row)
     assert shown[3].split() == f"{mark} d {rest}".split()
     assert [line.strip() for line in shown[4:-2]] == below
@@ -79,12 +81,14 @@ def test_an_older_release_stays_in_sight_of_a_failed_run() -> None:
         "bytes": 1 << 20,
         "sealed": "2026-03-14T12:00:00Z",
     }
-    shown = [line.text for line in status_table.render([cast("StatusResult", result)], "/t", None, NOW)]
+    shown = [
+        line.text for line in status_report.render_table([cast("StatusResult", result)], "/t", None, NOW)
+    ]
     assert " ".join(shown[3].split()) == "! dataset-0 failed 2 min ago 20260314-0a1b2c3d 1.00 MiB 1 d never"
 
 
 def test_a_rolled_back_dataset_and_a_pause_are_named() -> None:
     row = {**dataset(8), "release": "20260315-ffffffff", "pinned": 0, "pause": "ann: until noon"}
-    shown = [line.text for line in status_table.render([cast("StatusResult", row)], "/t", None, NOW)]
+    shown = [line.text for line in status_report.render_table([cast("StatusResult", row)], "/t", None, NOW)]
     assert "published, rolled back" in shown[3]
     assert shown[-2:] == ["1 dataset: 1 well", "PAUSE: ann: until noon"]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from penstock.core.element_documents import StepUse, Usage, Worst
-from penstock.look.views import summary
+from penstock.look.views import run_summary
 
 GIB = 1 << 30
 PASSED = {
@@ -28,7 +28,7 @@ PASSED = {
 
 
 def test_a_run_that_passed() -> None:
-    assert summary.render(PASSED) == (
+    assert run_summary.render(PASSED) == (
         "imagenet\n"
         "  Scanned       20,004 objects, 4.00 GiB\n"
         "  Left out      2 excluded\n"
@@ -49,30 +49,30 @@ def test_a_run_that_passed() -> None:
 def test_hard_links_are_told_of() -> None:
     linked = PASSED | {"hard_links": {"files": 1234567, "of": 123456, "bytes": 3 * GIB}}
     line = "  Hard links    1,234,567 files are links of 123,456 others, 3.00 GiB more\n"
-    assert line in summary.render(linked)
+    assert line in run_summary.render(linked)
     assert len(line) < 80
     one = PASSED | {"hard_links": {"files": 1, "of": 1, "bytes": 5}}
-    assert "  Hard links    1 file is a link of 1 other, 5 B more\n" in summary.render(one)
-    assert "Hard links" not in summary.render(PASSED | {"hard_links": {}})
+    assert "  Hard links    1 file is a link of 1 other, 5 B more\n" in run_summary.render(one)
+    assert "Hard links" not in run_summary.render(PASSED | {"hard_links": {}})
 
 
 def test_a_source_that_moved_is_told_of() -> None:
     span = {"from": "2026-11-21T10:00:00Z", "until": "2026-11-21T11:30:00Z"}
-    told = summary.render(PASSED | {"amended": {"listing": "x", "changed": 1200, "gone": 3, **span}})
+    told = run_summary.render(PASSED | {"amended": {"listing": "x", "changed": 1200, "gone": 3, **span}})
     assert (
         "  Moving source 1,200 files newer than listed, 3 gone; no one moment: "
         "2026-11-21T10:00:00Z to 2026-11-21T11:30:00Z\n"
     ) in told
-    assert "Moving source" not in summary.render(PASSED)
+    assert "Moving source" not in run_summary.render(PASSED)
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    assert summary.render({"dataset": "d"}) == "d\n  STATUS        FAILED\n"
+    assert run_summary.render({"dataset": "d"}) == "d\n  STATUS        FAILED\n"
 
 
 def test_what_a_run_had_none_of_is_left_out() -> None:
     none = {"files": 0, "bytes": 0}
-    text = summary.render(
+    text = run_summary.render(
         PASSED | {"unchanged": none, "copied": none, "verified": none, "giants": 0, "failed": 0, "retries": 0}
     )
     titles = [line[2:16].strip() for line in text.splitlines()[1:]]
@@ -82,15 +82,15 @@ def test_what_a_run_had_none_of_is_left_out() -> None:
 
 
 def test_two_speeds_are_shown_where_they_differ() -> None:
-    text = summary.render(PASSED | {"bytes_out": GIB})
+    text = run_summary.render(PASSED | {"bytes_out": GIB})
     assert "  Speed in      154 MiB/s (3.00 GiB)\n  Speed out     51.2 MiB/s (1.00 GiB)\n" in text
 
 
 def test_failures_are_shown_escaped_and_bounded() -> None:
     failures = [{"path": f"\x1b[2J{index}", "why": "gone\n"} for index in range(30)]
-    text = summary.render({"dataset": "d", "failed": 300, "failures": failures, "why": "300 failed"})
+    text = run_summary.render({"dataset": "d", "failed": 300, "failures": failures, "why": "300 failed"})
     assert "\x1b" not in text
-    assert text.count("\\x1b[2J") == summary.SHOWN_FAILURES
+    assert text.count("\\x1b[2J") == run_summary.SHOWN_FAILURES
     assert "and 290 more, in the report" in text
     assert text.endswith("STATUS        FAILED (300 failed)\n")
 
@@ -98,7 +98,7 @@ def test_failures_are_shown_escaped_and_bounded() -> None:
 def test_what_the_elements_used_is_three_lines() -> None:
     line = StepUse("", 3, 1.52, 9.1, None, 0.63, 412 << 20, 12.0, 184.0, 250.0, 542.0)
     worst = [Worst("queue_wait", "copy", 17, "n1", 184.0)]
-    text = summary.render(PASSED | {"usage": Usage([line], worst)})
+    text = run_summary.render(PASSED | {"usage": Usage([line], worst)})
     assert (
         "  Steps took    41 s\n"
         "  Resources     1.52 node-hours, 9.10 core-hours, CPU 63%, memory 412 MiB\n"
@@ -106,14 +106,14 @@ def test_what_the_elements_used_is_three_lines() -> None:
         "  Run time      median 4 min 10 s, longest 9 min 02 s\n"
     ) in text
     assert max(len(one) for one in text.splitlines()) <= 80
-    assert "Queue wait" not in summary.render(PASSED | {"usage": Usage([StepUse("copy", 1)])})
+    assert "Queue wait" not in run_summary.render(PASSED | {"usage": Usage([StepUse("copy", 1)])})
     at_once = line._replace(wait_median=0.01, wait_longest=0.02)
-    assert "Queue wait" not in summary.render(PASSED | {"usage": Usage([at_once], worst)})
+    assert "Queue wait" not in run_summary.render(PASSED | {"usage": Usage([at_once], worst)})
 
 
 def test_a_run_that_passed_in_four_lines() -> None:
     passed = {**PASSED, "files": 20002, "bytes": 3 * GIB + 100, "report": "/r.html", "retries": 3}
-    assert summary.short(passed) == (
+    assert run_summary.short(passed) == (
         "imagenet\n"
         "  STATUS        PASSED, 2026-11-21-3fa9c1d2: 20,002 files, 3.00 GiB; "
         "copied 20,000 files, 3.00 GiB in 20 s, 154 MiB/s\n"
@@ -124,11 +124,11 @@ def test_a_run_that_passed_in_four_lines() -> None:
 
 
 def test_warnings_follow_the_four_lines_and_names_are_escaped() -> None:
-    text = summary.short({**PASSED, "why": "nothing was copied", "warnings": ["x\x1b[31m"], "copied": {}})
+    text = run_summary.short({**PASSED, "why": "nothing was copied", "warnings": ["x\x1b[31m"], "copied": {}})
     assert "  STATUS        PASSED (nothing was copied)\n" in text
     assert text.endswith("  Warning       x\\x1b[31m\n")
 
 
 def test_a_run_that_failed_is_shown_in_full() -> None:
     failed = {**PASSED, "status": "FAILED", "why": "copy: no space"}
-    assert summary.short(failed) == summary.render(failed)
+    assert run_summary.short(failed) == run_summary.render(failed)

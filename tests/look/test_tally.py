@@ -8,7 +8,7 @@ from penstock.core.element_documents import ElementReceipt
 from penstock.core.run_steps import Ended, Progressed, Started
 from penstock.dataset import receipts
 from penstock.dataset.receipts import DoneBefore
-from penstock.look.views import html_report, plots, summary
+from penstock.look.views import html_report, run_summary
 from penstock.look.views.line_view import Tally, finished
 
 if TYPE_CHECKING:
@@ -70,21 +70,23 @@ def test_a_rate_is_of_what_this_command_moved_in_its_time() -> None:
     assert now == f"{done}, of them 48.0 MiB now in 6.0 s (8.00 MiB/s)"
     assert line(seconds=30.0, moved_bytes=0, moved_seconds=0.5) == f"{done} in 0.50 s"
     copied: TimedAmount = {"bytes": 80 << 20, "seconds": 36.0, "moved_bytes": 48 << 20, "moved_seconds": 6.0}
-    assert summary.rate(copied) == "8.00 MiB/s"
-    assert summary.amount({"files": 100, **copied}) == (
+    assert run_summary.rate(copied) == "8.00 MiB/s"
+    assert run_summary.amount({"files": 100, **copied}) == (
         "100 files, 80.0 MiB, of them 48.0 MiB by the last command in 6.0 s"
     )
     assert ("8.00 MiB/s", "copied") in html_report._figures({"copied": copied})
-    assert "8.00 MiB/s (48.0 MiB)" in summary.render({"dataset": "d", "copied": copied, "bytes_in": 48 << 20})
+    assert "8.00 MiB/s (48.0 MiB)" in run_summary.render(
+        {"dataset": "d", "copied": copied, "bytes_in": 48 << 20}
+    )
     element = {"bytes": 80 << 20, "moved_bytes": 48 << 20, "started": 0.0, "ended": 6.0}
-    assert ", 80.0 MiB, of them 48.0 MiB by this attempt, 8.00 MiB/s" in plots._about(element)  # type: ignore[arg-type]
+    assert ", 80.0 MiB, of them 48.0 MiB by this attempt, 8.00 MiB/s" in html_report._about(element)  # type: ignore[arg-type]
 
 
 def test_the_time_of_a_resumed_run_says_so() -> None:
     """U9: 53 s for 2 min 46 s."""
-    told = summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0, "resumed": {"files": 2}})
+    told = run_summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0, "resumed": {"files": 2}})
     assert "Steps took    53 s since the run was resumed\n" in told
-    assert "Steps took    53 s\n" in summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0})
+    assert "Steps took    53 s\n" in run_summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0})
 
 
 @pytest.mark.parametrize(

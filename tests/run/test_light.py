@@ -28,7 +28,11 @@ HEAVY = (
         ("doctor.preflight_step, listing.collection, sources.s3, sources.posix", ()),
         ("run.copy_step, run.permissions_step, run.verify_step", ()),
         ("jobs.array_runner", ()),
-        ("run.report_step, look.views.html_report, look.views.summary, look.status_report, dataset.gate", ()),
+        (
+            "run.report_step, look.views.html_report, look.views.run_summary, look.status_report",
+            (),
+        ),
+        ("dataset.gate", ()),
         ("config.loader", ()),
         ("run.list_step, run.plan_step, run.publish_step", ("pyarrow",)),
     ],

@@ -12,7 +12,7 @@ from tests.support.whole_way import FILES, go, staging
 
 from penstock.core.run_steps import Ended, Started
 from penstock.dataset import run_store
-from penstock.look.views import html_report, summary
+from penstock.look.views import html_report, run_summary
 from penstock.look.views.line_view import Lines
 from penstock.run import report_step, verify_step
 
@@ -61,8 +61,9 @@ def test_a_verify_that_finds_all_read_back_is_one_calm_line(context: Context) ->
     result = report_step.gather(context, run_store.open_run(context.layout("data")))
     assert result["verified"]["beside_copy_bytes"] == result["verified"]["bytes"] == size
     assert result["verified"]["moved_bytes"] == 0
-    assert f"Verified      {len(FILES)} files, 213 KiB, of them 213 KiB beside the copy\n" in summary.render(
-        result
+    assert (
+        f"Verified      {len(FILES)} files, 213 KiB, of them 213 KiB beside the copy\n"
+        in run_summary.render(result)
     )
     (row,) = [html_report._step(step) for step in result["steps"] if step["step"] == "verify"]
     assert (row.why, row.rate) == ("213 KiB of them beside the copy", "")
@@ -80,13 +81,13 @@ def test_what_verify_reads_itself_has_its_own_seconds(context: Context) -> None:
     verify_step.run(context, "data")
     result = report_step.gather(context, run_store.open_run(context.layout("data")))
     assert result["verified"]["beside_copy_bytes"] == size, "also after a further command"
-    assert " KiB beside the copy, " in summary.render(result)
-    assert " KiB after it in " in summary.render(result)
+    assert " KiB beside the copy, " in run_summary.render(result)
+    assert " KiB after it in " in run_summary.render(result)
 
 
 def test_what_is_read_back_by_verify_alone_is_not_named(context: Context) -> None:
     read_beside(context, 0)
     _, lines = verified(context)
     result = report_step.gather(context, run_store.open_run(context.layout("data")))
-    assert "beside" not in lines + summary.render(result)
+    assert "beside" not in lines + run_summary.render(result)
     assert "beside_copy_bytes" not in result["verified"]

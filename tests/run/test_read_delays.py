@@ -15,7 +15,7 @@ from penstock.core.model import Record
 from penstock.core.seal import SealedReadDelay
 from penstock.dataset import seals
 from penstock.fs.capabilities import traits_of_mount
-from penstock.look.views import html_report, summary
+from penstock.look.views import html_report, run_summary
 from penstock.run import report_step
 from penstock.run.sealing import STEP, ReadDelays
 from penstock.tables.manifest import Files
@@ -110,7 +110,7 @@ def test_a_run_says_it_and_whether_a_servers_memory_may_have_answered(
     assert seal.evidence.read_after.least == known[0]
     assert seal.evidence.read_after.soon == len(known) > 0
     result = report_step.run(context, "data")
-    text = " ".join(summary.render(result).split())
+    text = " ".join(run_summary.render(result).split())
     assert f"Read after read back {known[0]} s after writing at least, " in text
     assert ("; a server's memory may have answered: `penstock audit" in text) == (kind == "lustre")
     assert f"<p>read back {known[0]} s after writing" in html_report.render(result)

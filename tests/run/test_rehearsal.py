@@ -54,8 +54,7 @@ from penstock.core.run_steps import Warned
 from penstock.dataset import documents
 from penstock.jobs.dataset_hold import holding
 from penstock.jobs.forecast import cost_rate, element_rates, known
-from penstock.look import release_comparison
-from penstock.look.views import plan_text
+from penstock.look import explanation, release_comparison
 from penstock.run import rehearsal
 from penstock.target import notices
 from penstock.target.room_watch import RoomWatch
@@ -112,7 +111,7 @@ def test_a_sample_is_copied_and_read_back_and_the_plan_goes_by_it(context: Conte
     assert rate is not None
     assert rate.value == pytest.approx(leg.rates[0])
     assert rate.origin == f"rehearsed {made.day}"
-    text = "\n".join(line.text for line in plan_text.render_rehearsal(made))
+    text = "\n".join(line.text for line in explanation.render_rehearsal(made))
     assert f"KS distance {leg.distance:.3f}" in text
     assert "model" in text
 
@@ -162,7 +161,7 @@ def test_a_sweep_on_a_stub_finds_its_knee_and_writes_the_table(tmp_path: Path) -
     legs = [leg for leg, _ in rehearsal.sweep([8, 16, 32, 64], stub)]
     assert knee(legs) == 32
     made = Rehearsal("data", "2026-11-02T12:00:00Z", "n1", 10, 10, legs, 32, "fsync")
-    rows = list(csv.DictReader(plan_text.csv(made).splitlines()))
+    rows = list(csv.DictReader(explanation.csv(made).splitlines()))
     assert [(row["streams"], row["knee"]) for row in rows] == [
         ("8", "0"),
         ("16", "0"),
@@ -171,10 +170,10 @@ def test_a_sweep_on_a_stub_finds_its_knee_and_writes_the_table(tmp_path: Path) -
     ]
     assert float(rows[1]["bytes_per_second"]) == 1.6e9
     assert float(rows[1]["read_per_second"]) == 3.2e9
-    drawing = xml.dom.minidom.parseString(plan_text.svg(made))
+    drawing = xml.dom.minidom.parseString(explanation.svg(made))
     bars = [one.getAttribute("class") for one in drawing.getElementsByTagName("rect")]
     assert bars == ["b", "b", "a", "b"]
-    assert any("32 streams: `engine.streams: 32`" in line.text for line in plan_text.render_rehearsal(made))
+    assert any("32 streams: `engine.streams: 32`" in line.text for line in explanation.render_rehearsal(made))
 
 
 def test_each_number_of_streams_is_tried_also_while_a_hold_stands(context: Context) -> None:

@@ -21,7 +21,7 @@ from penstock.core import human
 from penstock.core.errors import SourceChangedError
 from penstock.dataset.run import read_plan, read_run
 from penstock.engine import journal
-from penstock.look.views import summary
+from penstock.look.views import run_summary
 from penstock.run import report_step
 from penstock.tables.run_tables import read_shard
 from penstock.target.links import Abandoned
@@ -65,7 +65,7 @@ def test_a_source_that_changed_costs_what_changed(
     size = sum(map(len, FILES.values())) - len(FILES["d0/000"])
     assert told["taken"] == {"files": taken, "bytes": size}
     assert (told["copied"]["files"], told["copied"]["bytes"]) == (2, len(b"changed") + len(b"new"))
-    assert f"Taken over    {taken} files, " in summary.render(told)
+    assert f"Taken over    {taken} files, " in run_summary.render(told)
     # Nothing of it is left, and nothing is left to do.
     assert stagings(context) == []
     assert not folder.folder.exists()

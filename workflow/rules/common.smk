@@ -17,7 +17,7 @@ from penstock.dataset import orders
 from penstock.dataset.context import Context
 from penstock.keep import notices
 from penstock.run import rehearsal
-from penstock.look.views import result_texts, summary
+from penstock.look.views import run_summary, text_layout
 
 # The name under which another workflow uses this one, by `module`; None: it is itself the workflow.
 MODULE = workflow.modifier.namespace
@@ -142,7 +142,7 @@ def begin(step):
     if workflow.dryrun:
         context = Context(CONFIG, open_cluster(CONFIG.cluster))
         print(
-            result_texts.preview(rehearsal.dry_run(context, DATASETS, step), step),
+            text_layout.preview(rehearsal.dry_run(context, DATASETS, step), step),
             flush=True,
         )
 
@@ -204,6 +204,6 @@ def reported(file):
 
     def labels(wildcards, output):
         with open(output.receipt, encoding="utf-8") as receipt:
-            return summary.labels(json.load(receipt), file)
+            return run_summary.labels(json.load(receipt), file)
 
     return labels

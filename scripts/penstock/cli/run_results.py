@@ -16,7 +16,7 @@ from penstock.cli import output
 from penstock.core import run_steps
 from penstock.core.errors import InterruptedRunError
 from penstock.fs.capabilities import traits_of_mount
-from penstock.look.views import keys, run_table
+from penstock.look.views import keys, run_summary
 from penstock.workflow import exit_files, workflow_receipts
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ AGAIN = 72
 
 def gather(
     names: Sequence[str], invocation: str, config: Config, screen: RunScreen, session: Session
-) -> tuple[dict[str, Result], list[run_table.Row]]:
+) -> tuple[dict[str, Result], list[run_summary.Row]]:
     """Return each dataset's result, and its row of the closing table."""
     listings = workflow_receipts.listings(RESULTS, invocation)["listed"]
     results = {name: _result(name, listings.get(name), screen.left, session) for name in names}
@@ -215,16 +215,16 @@ def _row(
     judgement: Judgement | None,
     screen: RunScreen,
     config: Config,
-) -> run_table.Row:
+) -> run_summary.Row:
     """Return a row of the closing table. Also show a problem of the release that no step reported."""
     name = result["dataset"]
-    row = run_table.Row(name, run_table.READY, "published", seconds=screen.seconds.get(name))
+    row = run_summary.Row(name, run_summary.READY, "published", seconds=screen.seconds.get(name))
     if judgement is None or listed is None:
         left = next((left for left in screen.left if left.dataset in (name, "")), None)
         if result["status"] == "STOPPED":
-            return row._replace(kind=run_table.STOPPED, result=left.how if left else run_steps.STOPPED)
+            return row._replace(kind=run_summary.STOPPED, result=left.how if left else run_steps.STOPPED)
         why = left.reason.removeprefix(f"{name}: ") if left else ""
-        return row._replace(kind=run_table.FAILED, result="FAILED", why=why)
+        return row._replace(kind=run_summary.FAILED, result="FAILED", why=why)
     if listed["published"]:
         row = row._replace(result="unchanged", carried=listed["bytes"])
     else:
@@ -235,12 +235,12 @@ def _row(
     if judgement.stored is not None:
         servers = not traits_of_mount(os.path.realpath(config.target.root)).local
         fresh, seal = not listed["published"], judgement.stored.seal
-        row = row._replace(proof=run_table.proof(seal, time.time(), fresh=fresh, servers=servers))
+        row = row._replace(proof=run_summary.proof(seal, time.time(), fresh=fresh, servers=servers))
     if judgement.error is not None:
         state = judgement.state
         hint = f"\n  {judgement.error.hint}" if judgement.error.hint else ""
         screen.failed(name, state.upper(), f"{judgement.problem}{hint}")
-        kind = run_table.DAMAGED if state == run_table.DAMAGED else run_table.FAILED
+        kind = run_summary.DAMAGED if state == run_summary.DAMAGED else run_summary.FAILED
         return row._replace(kind=kind, result=state.upper(), why=judgement.problem)
     if judgement.release != listed["release"]:
         row = row._replace(result=f"{row.result}, not current")
@@ -289,16 +289,16 @@ def notify(results: dict[str, Result], config: Config, session: Session) -> None
 
 
 def show_table(
-    results: Mapping[str, Result], rows: Sequence[run_table.Row], code: int, session: Session
+    results: Mapping[str, Result], rows: Sequence[run_summary.Row], code: int, session: Session
 ) -> None:
-    left = [row.dataset for row in rows if row.kind in (run_table.FAILED, run_table.STOPPED)]
+    left = [row.dataset for row in rows if row.kind in (run_summary.FAILED, run_summary.STOPPED)]
     command = " ".join([session.program, "run", *_options(session.parsed)])
     again = " ".join([command, *left])
     if len(left) == len(rows) or len(again) > AGAIN:
         again = " ".join([command, *session.parsed.dataset])
     reports = [report for result in results.values() if (report := result.get("report"))]
     where = os.path.relpath(reports[0]) if len(reports) == 1 else f"{RESULTS}/*/*/report.html"
-    lines = run_table.ending(
+    lines = run_summary.ending(
         rows,
         code,
         again=again if left else "",
@@ -318,15 +318,15 @@ def _options(parsed: argparse.Namespace) -> list[str]:
 def show_each(results: Mapping[str, Result], session: Session) -> None:
     """Print a block for each dataset, all its figures with --verbose, or a line with `--progress json`. The
     log gets all figures."""
-    from penstock.look.views import summary
+    from penstock.look.views import run_summary
 
     for result in results.values():
-        text = summary.render(result)
+        text = run_summary.render(result)
         logging.getLogger("penstock").info("%s", text.rstrip("\n"))
         if session.as_json:
             output.show_json(result)
         else:
-            output.show(text if session.parsed.verbose else summary.short(result))
+            output.show(text if session.parsed.verbose else run_summary.short(result))
 
 
 def show_remark(text: str, session: Session) -> None:

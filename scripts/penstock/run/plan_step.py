@@ -33,7 +33,7 @@ from penstock.jobs.dataset_hold import holding
 from penstock.jobs.forecast import Totals
 from penstock.jobs.run_cleanup import drop_stale
 from penstock.jobs.target_room import TargetStores
-from penstock.look.views import summary
+from penstock.look.views import run_summary
 from penstock.run import adopted_tree, plan_checks, previous_release
 from penstock.run.adopted_tree import AdoptedRows
 from penstock.run.plan_checks import ArchivedObjects, SourceRecall, SparseFiles
@@ -415,7 +415,7 @@ def _taken_sentence(totals: Totals, used: Sequence[AbandonedStaging]) -> str:
 
 
 def _links_sentence(info: RunInfo) -> str:
-    text = summary.hard_links(info.hard_links)
+    text = run_summary.hard_links(info.hard_links)
     return text and f"hard links of the source become files of their own: {text}"
 
 

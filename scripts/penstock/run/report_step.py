@@ -23,7 +23,7 @@ from penstock.fs import small_files
 from penstock.fs.capabilities import facts, traits_of_mount
 from penstock.jobs import element_accounts, forecast, shard_claims
 from penstock.jobs.element_accounts import ElementAccounts
-from penstock.look.views import result_texts
+from penstock.look.views import text_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -138,12 +138,12 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
             "giants": seal.giants,
         }
         if seal.carried is not None:
-            result["carried"] = result_texts.carried(seal.carried._asdict())
+            result["carried"] = text_layout.carried(seal.carried._asdict())
         if seal.evidence.read_after is not None:
             servers = not traits_of_mount(os.path.realpath(layout.root)).local
             memory = answered_by(seal.evidence.methods.keys() - {CARRIED, "unread"}, servers=servers)
             delay = typed_json.plain(seal.evidence.read_after)
-            result["read_after"] = result_texts.delay(delay, servers=SERVERS in memory)
+            result["read_after"] = text_layout.delay(delay, servers=SERVERS in memory)
         if seal.amended is not None:
             amended = cast("AmendedFiles", typed_json.plain(seal.amended))
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}

@@ -13,7 +13,12 @@ from penstock.cli.command_table import CommandFunctions
 from penstock.config.quantities import read_rate
 from penstock.core import human
 from penstock.core.findings import AuditSelection, also_in, also_repaired, parse_fraction, parse_turns
-from penstock.look.views.result_texts import METHODS, SHOWN, line, table
+from penstock.look.views.text_layout import (
+    METHODS,
+    SHOWN,
+    line,
+    table,
+)
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session

@@ -16,8 +16,7 @@ from penstock.core import human
 from penstock.core.errors import ConfigError
 from penstock.core.findings import CHECKSUM, KINDS, READ, SIZE
 from penstock.core.human import printable
-from penstock.look.views.result_texts import METHODS, line, table
-from penstock.look.views.text_layout import Line, TextColumn, lines
+from penstock.look.views.text_layout import METHODS, Line, TextColumn, line, lines, table
 
 if TYPE_CHECKING:
     import argparse

@@ -13,9 +13,18 @@ from penstock.cli.command_table import CommandFunctions
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.human import TEXT, brief, printable
-from penstock.look.views import result_texts, text_layout
-from penstock.look.views.result_texts import account, last_pinned, moment, problem, said
-from penstock.look.views.text_layout import COLUMNS, Line, TextColumn, lines
+from penstock.look.views import text_layout
+from penstock.look.views.text_layout import (
+    COLUMNS,
+    Line,
+    TextColumn,
+    account,
+    last_pinned,
+    lines,
+    moment,
+    problem,
+    said,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -213,7 +222,7 @@ def _facts(release: ReleaseShown) -> Iterator[tuple[str, str]]:
     if seal is not None:
         yield from _sealed(release, seal)
     if row["last_audit"]:
-        yield "Last audit", result_texts.last(row["last_audit"])
+        yield "Last audit", text_layout.last(row["last_audit"])
     elif seal is not None:
         yield "Last audit", "never"
     if seal is not None:
@@ -257,9 +266,9 @@ def _sealed(release: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple
     evidence = _map(seal.get("evidence"))
     yield "Source proof", _evidence(release["source_evidence"], evidence.get("required_source"))
     yield "Stored proof", _evidence(release["storage_evidence"], evidence.get("required_storage"))
-    if carried := result_texts.carried(seal.get("carried")):
+    if carried := text_layout.carried(seal.get("carried")):
         yield "Carried over", carried
-    if delay := result_texts.delay(evidence.get("read_after")):
+    if delay := text_layout.delay(evidence.get("read_after")):
         yield "Read after", delay
     if evidence.get("fsync_ends"):
         yield "Durable", f"each fsync ended {evidence['fsync_ends']}"

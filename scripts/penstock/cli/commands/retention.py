@@ -34,7 +34,7 @@ def run_gc(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.fs import scratch
     from penstock.jobs import bandwidth as link_folder
     from penstock.keep import retention_steps
-    from penstock.look.views import result_texts
+    from penstock.look.views import text_layout
 
     config = session.config()
     names = session.names(config, parsed.dataset)
@@ -51,7 +51,7 @@ def run_gc(parsed: argparse.Namespace, session: Session) -> int:
             link_folder.swept(config.bandwidth.folder)
     session.receipt({"datasets": {result["dataset"]: result for result in results}})
     for result in results:
-        session.show(result, partial(result_texts.collected, result, output.columns(piped=0)))
+        session.show(result, partial(text_layout.collected, result, output.columns(piped=0)))
     return code
 
 
@@ -86,7 +86,7 @@ def run_remove(parsed: argparse.Namespace, session: Session) -> int:
     """Remove releases, or the dataset with --all. Returns HELD where a reader or run took hold of one after
     the command began: it stays."""
     from penstock.keep import retention_steps
-    from penstock.look.views import result_texts
+    from penstock.look.views import text_layout
 
     config = session.config()
     name = session.only(config, parsed.name)
@@ -98,7 +98,7 @@ def run_remove(parsed: argparse.Namespace, session: Session) -> int:
     with session.context(config) as context:
         result = work(context, name, dry_run=parsed.dry_run, now=parsed.now, unpinned=tuple(parsed.unpin))
     session.receipt(result)
-    session.show(result, partial(result_texts.collected, result, output.columns(piped=0)))
+    session.show(result, partial(text_layout.collected, result, output.columns(piped=0)))
     stay = not parsed.dry_run and any(release["held_by"] for release in result["releases"])
     return HELD if stay else 0
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import Config
     from penstock.dataset.context import Context
-    from penstock.look.views import run_table
+    from penstock.look.views import run_summary
     from penstock.look.views.keys import Result
     from penstock.look.views.text_layout import Line
 
@@ -122,7 +122,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     if (room := kernel_facts.room()) is not None and room < PROCESSES:
         raise kernel_facts.too_few()
     results: dict[str, Result] = {}
-    rows: dict[str, run_table.Row] = {}
+    rows: dict[str, run_summary.Row] = {}
     changes, submitted = 0, controller_job.SUBMITTED in os.environ
     if submitted and kernel_facts.current_job().restarts:
         names = controller_job.uncancelled(config, names)
@@ -219,7 +219,7 @@ def _staged(
     invocation: str,
     session: Session,
     results: dict[str, Result],
-    rows: dict[str, run_table.Row],
+    rows: dict[str, run_summary.Row],
 ) -> tuple[int, list[exit_files.Left]]:
     """Run the workflow once; return its status and failed steps. Fills `results` and `rows`."""
     folder = _exits_folder(names)
@@ -309,12 +309,12 @@ def _unfit(folder: Path, why: str) -> PreflightError:
 
 def _preview(config: Config, names: list[str], session: Session) -> int:
     """Show what a run would do. Returns the first exit status of a run that cannot begin, else 0."""
-    from penstock.look.views import result_texts
+    from penstock.look.views import text_layout
     from penstock.run import rehearsal
 
     with session.context(config) as context:
         result = rehearsal.dry_run(context, names)
-        session.show(result, partial(result_texts.preview, result))
+        session.show(result, partial(text_layout.preview, result))
         if session.parsed.list:
             for name in names:
                 if "problem" not in result["datasets"][name]:

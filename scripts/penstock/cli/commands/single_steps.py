@@ -12,8 +12,8 @@ from penstock.cli.error_report import failure
 from penstock.core import human
 from penstock.core.errors import FailedError, InterruptedRunError
 from penstock.fs import small_files
-from penstock.look.views import summary
-from penstock.look.views.result_texts import block
+from penstock.look.views import run_summary
+from penstock.look.views.text_layout import block
 from penstock.workflow import exit_files, workflow_receipts
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(parsed: argparse.Namespace, session: Session) -> int:
     options = {} if parsed.html is None else {"html": parsed.html}
-    return step_runner.run(parsed, session, summary.render, **options)
+    return step_runner.run(parsed, session, run_summary.render, **options)
 
 
 REPORT = CommandFunctions(report_arguments, run_report, REPORT_EXAMPLES)

@@ -60,7 +60,6 @@ def run_explain(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.core import typed_json
     from penstock.core.errors import ConfigError
     from penstock.look import explanation
-    from penstock.look.views import plan_text
 
     assumed = parsed.assume
     sized = (assumed.bytes, assumed.files) != (None, None)
@@ -78,7 +77,7 @@ def run_explain(parsed: argparse.Namespace, session: Session) -> int:
         with session.context(config) as context:
             plans = [explanation.of_dataset(context, name, assumed) for name in names]
     for plan in plans:
-        session.show_rows([typed_json.plain(plan)], partial(plan_text.render_plan, plan))
+        session.show_rows([typed_json.plain(plan)], partial(explanation.render_plan, plan))
     return 0
 
 
@@ -122,7 +121,7 @@ def rehearse_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_rehearse(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.core import run_documents
-    from penstock.look.views import plan_text
+    from penstock.look import explanation
     from penstock.run import rehearsal
 
     if parsed.csv and (not parsed.sweep or parsed.csv.suffix == ".svg"):
@@ -133,11 +132,11 @@ def run_rehearse(parsed: argparse.Namespace, session: Session) -> int:
     name = session.only(config, parsed.dataset)
     with session.context(config) as context:
         done, sizes = rehearsal.rehearse(context, name, parsed.time, parsed.sweep)
-    session.show_rows([done], partial(plan_text.render_rehearsal, done))
+    session.show_rows([done], partial(explanation.render_rehearsal, done))
     if parsed.sweep:
         csv = parsed.csv or Path("results") / f"rehearsal-{name}.csv"
-        _write_result(csv, plan_text.csv(done), "RATES")
-        _write_result(csv.with_suffix(".svg"), plan_text.svg(done), "RATES")
+        _write_result(csv, explanation.csv(done), "RATES")
+        _write_result(csv.with_suffix(".svg"), explanation.svg(done), "RATES")
     if parsed.fio:
         _write_result(
             parsed.fio, run_documents.fio_job(name, sizes, done.leg.streams, done.durability), "FIO_JOB"
@@ -209,12 +208,12 @@ def run_status(parsed: argparse.Namespace, session: Session) -> int:
 
 def _table(results: Sequence[StatusResult], root: Path, columns: int) -> list[Line]:
     from penstock.fs import capabilities
-    from penstock.look.views import status_table
+    from penstock.look import status_report
 
     free = None
     with contextlib.suppress(OSError):
         free = capabilities.facts(root).free_bytes
-    return status_table.render(results, str(root), free, time.time(), columns)
+    return status_report.render_table(results, str(root), free, time.time(), columns)
 
 
 def _submitted(context: Context, file: Path) -> dict[str, str] | None:
@@ -241,7 +240,7 @@ def render_status(results: Sequence[StatusResult]) -> list[Line]:
     from penstock.core.findings import AuditShown
     from penstock.core.human import TEXT, brief
     from penstock.jobs.dataset_state import ENDED
-    from penstock.look.views import result_texts, text_layout
+    from penstock.look.views import text_layout
     from penstock.look.views.text_layout import Line
 
     lines = []
@@ -261,7 +260,7 @@ def render_status(results: Sequence[StatusResult]) -> list[Line]:
         for key, value in fields.items():
             if value not in (None, "", [], {}):
                 if isinstance(value, AuditShown):
-                    text = result_texts.last(value)
+                    text = text_layout.last(value)
                 elif key == "findings" and isinstance(value, Mapping):
                     text = ", ".join(f"{human.count(count)} {kind}" for kind, count in sorted(value.items()))
                 elif key == "bytes" and isinstance(value, int):

@@ -1,21 +1,20 @@
-"""The report: one self-contained HTML page without scripts, whose policy forbids any request.
-
-Every text from a source or cluster is escaped, even characters that would only deceive the eye. The page
-contains the result as JSON. `templates/report.html.j2` is the page; this module chooses its content and
-words, and imports Jinja2 late.
+"""The report: one self-contained HTML page without scripts, whose policy forbids any request; and its plots,
+as shapes. Functions return None if they have nothing to plot.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from penstock.core import human, run_steps, typed_json
 from penstock.core.element_documents import Usage
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.fs import small_files
-from penstock.look.views import plots, summary
+from penstock.look.views import run_summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +22,297 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
     from penstock.look.views.keys import ElementResult, Result, StepResult
+
+
+# The report's plots, as shapes. Functions return None if they have nothing to plot.
+#
+# `templates/plots.svg.j2` draws them as inline SVG and escapes their texts.
+
+WIDTH, HEIGHT = 480, 230
+LEFT, RIGHT, TOP, BOTTOM = 74, 10, 12, 30
+BUCKETS = 120
+MAX_LANES = 64
+MAX_BARS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class PlotLine:
+    """A horizontal line of the grid."""
+
+    shape: ClassVar[str] = "line"
+    x1: float
+    x2: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text at a point. `anchor` says which part of the text is at the point: `start`, `middle` or `end`."""
+
+    shape: ClassVar[str] = "label"
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle from its upper left corner. `style`: a CSS class. `title`: text shown under the mouse."""
+
+    shape: ClassVar[str] = "bar"
+    style: str
+    x: float
+    y: float
+    width: float
+    height: float
+    radius: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A line through points from left to right, with the area down to `base`."""
+
+    shape: ClassVar[str] = "curve"
+    points: list[tuple[float, float]]
+    base: float
+
+
+Mark = PlotLine | Label | Bar | Curve
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing of `width` by `height` units, x to the right and y down. Later marks cover earlier ones."""
+
+    title: str
+    width: int
+    height: int
+    marks: list[Mark]
+
+    @property
+    def bars(self) -> list[Bar]:
+        return [mark for mark in self.marks if isinstance(mark, Bar)]
+
+
+def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
+    """Plot the rate over time from cumulative [seconds, bytes, ...] samples."""
+    points = rates(samples)
+    if len(points) < 2:
+        return None
+    end, most = points[-1][0], max(rate for _, rate in points)
+    top, step = scale(most)
+    if not top or end <= 0:
+        return None
+    plot_width, plot_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def place(at: float, rate: float) -> tuple[float, float]:
+        return LEFT + at / end * plot_width, TOP + (1 - rate / top) * plot_height
+
+    marks: list[Mark] = []
+    for index in range(round(top / step) + 1):
+        y = place(0, index * step)[1]
+        marks.append(PlotLine(LEFT, WIDTH - RIGHT, y))
+        marks.append(Label(LEFT - 8, y + 4, human.rate(index * step) if index else "0", "end"))
+    marks.append(Curve([place(*point) for point in points], base=TOP + plot_height))
+    for fraction, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        label = human.duration(fraction * end) if fraction else "0"
+        marks.append(Label(LEFT + fraction * plot_width, HEIGHT - 8, label, anchor))
+    return Plot("Throughput over time", WIDTH, HEIGHT, marks)
+
+
+def rates(samples: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """Return at most BUCKETS + 1 points [(seconds, bytes per second)]. Backward steps are dropped."""
+    clean: list[tuple[float, float]] = []
+    for sample in samples:
+        at, count = float(sample[0]), float(sample[1])
+        if not (math.isfinite(at) and math.isfinite(count)):
+            continue
+        if not clean or (at > clean[-1][0] and count >= clean[-1][1]):
+            clean.append((at, count))
+    if len(clean) < 2:
+        return []
+    begin, end = clean[0][0], clean[-1][0]
+    width = (end - begin) / min(BUCKETS, len(clean) - 1)
+    points: list[tuple[float, float]] = []
+    last = clean[0]
+    for at, count in clean[1:]:
+        if at - last[0] >= width * 0.999 or at == end:
+            rate = (count - last[1]) / (at - last[0])
+            if not points:
+                points.append((0.0, rate))
+            points.append((at - begin, rate))
+            last = (at, count)
+    return points
+
+
+def scale(most: float) -> tuple[float, float]:
+    """Return (top, step) of an axis of three to five round steps in binary units."""
+    if most <= 0 or not math.isfinite(most):
+        return 0.0, 0.0
+    unit = 1024.0 ** max(0, math.floor(math.log(most, 1024)))
+    for step in (0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250):
+        if most <= step * unit * 5:
+            return math.ceil(most / (step * unit)) * step * unit, step * unit
+    return math.ceil(most / unit / 256) * 256 * unit, 256 * unit
+
+
+def streams(legs: Sequence[tuple[int, float]], knee: int) -> Plot | None:
+    """Plot the rate (bytes per second) as a bar for each number of streams. The `knee` is marked."""
+    top, step = scale(max((rate for _, rate in legs), default=0.0))
+    if not top:
+        return None
+    height, slot = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT - RIGHT) / len(legs)
+    marks: list[Mark] = []
+    for index in range(round(top / step) + 1):
+        y = TOP + (1 - index * step / top) * height
+        marks.append(PlotLine(LEFT, WIDTH - RIGHT, y))
+        marks.append(Label(LEFT - 8, y + 4, human.rate(index * step) if index else "0", "end"))
+    marks.append(Label(LEFT - 8, HEIGHT - 8, "streams", "end"))
+    for index, (number, rate) in enumerate(legs):
+        x, tall = LEFT + (index + 0.2) * slot, rate / top * height
+        title = f"{human.counted(number, 'stream')}: {human.rate(rate)}"
+        style = "a" if number == knee else "b"
+        marks.append(Bar(style, x, TOP + height - tall, slot * 0.6, tall, 2, title))
+        marks.append(Label(x + slot * 0.3, HEIGHT - 8, str(number), "middle"))
+    return Plot("Rate by streams", WIDTH, HEIGHT, marks)
+
+
+def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
+    """Plot files and bytes by file size, as fractions of all files and of all bytes."""
+    used = [index for index, (_, number, _) in enumerate(rows) if number]
+    if not used:
+        return None
+    rows = rows[used[0] : used[-1] + 1]
+    files, total = sum(number for _, number, _ in rows), max(sum(size for *_, size in rows), 1)
+    most = max(max(number / files, size / total) for _, number, size in rows)
+    plot_height = HEIGHT - TOP - BOTTOM - 8
+    left = 10
+    slot = (WIDTH - left - RIGHT) / len(rows)
+    bar = min(slot * 0.36, 34)
+    base = TOP + 8 + plot_height
+    marks: list[Mark] = [PlotLine(left, WIDTH - RIGHT, base)]
+    for index, (upper, number, size) in enumerate(rows):
+        middle = left + (index + 0.5) * slot
+        bound = human.size(upper).replace(".00 ", " ").replace(".0 ", " ")
+        for fraction, x, style, text in (
+            (number / files, middle - bar - 1, "a", human.counted(number, "file")),
+            (size / total, middle + 1, "b", human.size(size)),
+        ):
+            height = max(fraction / most * plot_height, 1.5 if fraction else 0)
+            title = f"up to {bound}: {text} ({fraction:.1%})"
+            marks.append(Bar(style, x, base - height, bar, height, 2, title))
+        marks.append(Label(middle, HEIGHT - 10, bound.replace(" ", "").replace("iB", ""), "middle"))
+    return Plot("Sizes of the files", WIDTH, HEIGHT, marks)
+
+
+def queue(timed: Sequence[tuple[float, float, float]]) -> Plot | None:
+    """Plot how many elements worked and, above that, how many queued: the mean in each of BUCKETS time spans.
+    `timed`: as `element_use.Usage.spans`. None if no element waited for a second."""
+    if len(timed) < 2 or max(start - submitted for submitted, start, _ in timed) < 1:
+        return None
+    begin, end = min(span[0] for span in timed), max(span[2] for span in timed)
+    width = (end - begin) / BUCKETS
+    running, waiting = [0.0] * BUCKETS, [0.0] * BUCKETS
+    for submitted, start, stop in timed:
+        _spread(waiting, (submitted - begin) / width, (start - begin) / width)
+        _spread(running, (start - begin) / width, (stop - begin) / width)
+    top = math.ceil(max(map(sum, zip(running, waiting, strict=True))) - 1e-6)
+    full, left, height = 1000, 40, 170
+    base, scale_y, slot = height - BOTTOM, (height - TOP - BOTTOM) / top, (full - left - RIGHT) / BUCKETS
+    marks: list[Mark] = [PlotLine(left, full - RIGHT, TOP), PlotLine(left, full - RIGHT, base)]
+    marks += [Label(left - 8, TOP + 4, human.count(top), "end"), Label(left - 8, base + 4, "0", "end")]
+    for index, (work, wait) in enumerate(zip(running, waiting, strict=True)):
+        title = f"{work:.1f} at work, {wait:.1f} in the queue"
+        y = float(base)
+        for style, number in (("a", work), ("d", wait)):
+            if number >= 0.005:
+                y -= number * scale_y
+                x = left + index * slot
+                marks.append(Bar(style, x, y, slot, number * scale_y, 0, title))
+    marks.append(Label(left, height - 8, "0"))
+    marks.append(Label(full - RIGHT, height - 8, human.duration(end - begin), "end"))
+    return Plot("Elements in the queue and at work", full, height, marks)
+
+
+def _spread(buckets: list[float], first: float, last: float) -> None:
+    """Add to each bucket the fraction of the bucket that is between `first` and `last`."""
+    for index in range(max(0, int(first)), min(len(buckets), math.ceil(last))):
+        buckets[index] += max(0.0, min(last, index + 1) - max(first, index))
+
+
+def element_lanes(elements: Sequence[ElementResult]) -> Plot | None:
+    """Plot a lane for each node (several if its elements overlapped), with a bar for each attempt."""
+    timed = [
+        element
+        for element in elements
+        if element.get("started") and float(element.get("ended") or 0) >= float(element["started"])
+    ][:MAX_BARS]
+    if not timed:
+        return None
+    begin = min(float(element["started"]) for element in timed)
+    end = max(float(element["ended"]) for element in timed)
+    rows = _rows(timed)
+    more = len(rows) - MAX_LANES
+    rows = rows[:MAX_LANES]
+    width, left, lane = 1000, 150, 22
+    height = TOP + len(rows) * lane + BOTTOM
+    span = max(end - begin, 1e-3)
+    marks: list[Mark] = []
+    previous = ""
+    for index, (node, work) in enumerate(rows):
+        y = TOP + index * lane
+        if node != previous:
+            marks.append(Label(0, y + 15, node[:22]))
+        previous = node
+        for element in work:
+            x = left + (float(element["started"]) - begin) / span * (width - left - RIGHT)
+            long = (float(element["ended"]) - float(element["started"])) / span * (width - left - RIGHT)
+            style = run_steps.colour(str(element.get("step")))
+            marks.append(Bar(style, x, y + 2, max(long, 2), lane - 5, 3, _about(element)))
+    y = height - 8
+    marks.append(Label(left, y, "0"))
+    marks.append(Label(width - RIGHT, y, human.duration(span), "end"))
+    if more > 0:
+        marks.append(Label(0, y, f"and {human.counted(more, 'more lane')}"))
+    return Plot("Elements by node", width, height, marks)
+
+
+def _rows(elements: Sequence[ElementResult]) -> list[tuple[str, list[ElementResult]]]:
+    """Put elements into lanes, sorted by node. Each element goes into its node's first free lane."""
+    by_node: dict[str, list[list[ElementResult]]] = {}
+    for element in sorted(elements, key=lambda element: float(element["started"])):
+        free = by_node.setdefault(str(element.get("node") or "this host"), [])
+        for row in free:
+            if float(row[-1]["ended"]) <= float(element["started"]):
+                row.append(element)
+                break
+        else:
+            free.append([element])
+    return [(node, row) for node in sorted(by_node) for row in by_node[node]]
+
+
+def _about(element: ElementResult) -> str:
+    seconds = float(element["ended"]) - float(element["started"])
+    text = f"{element.get('step', '')} {element.get('index', '')}"
+    if element.get("attempt"):
+        text += f", attempt {element['attempt']}"
+    text += f": {human.duration(seconds)}"
+    if element.get("bytes"):
+        text += f", {human.size(element['bytes'])}"
+        moved = element.get("moved_bytes", element["bytes"])
+        if moved < element["bytes"]:
+            text += f", of them {human.size(moved)} by this attempt"
+        text += f", {human.speed(moved, seconds)}" if moved else ""
+    return text
+
+
+# The report: one self-contained HTML page without scripts, whose policy forbids any request.
+#
+# Every text from a source or cluster is escaped, even characters that would only deceive the eye. The page
+# contains the result as JSON. `templates/report.html.j2` is the page; this module chooses its content and
+# words, and imports Jinja2 late.
 
 MEANINGS = {
     "full": "a checksum of the whole object, stated by the source, held",
@@ -79,9 +369,9 @@ def has_neighbours(path: Path) -> bool:
 def render(data: Result) -> str:
     """Render the page. Equal `data` give equal pages."""
     elements = data.get("elements") or ()
-    lanes = plots.lanes(elements)
+    lanes = element_lanes(elements)
     usage = data.get("usage", Usage())
-    table = summary.rows(usage)
+    table = run_summary.rows(usage)
     failures, more = _failures(data)
     return _template().render(
         result=typed_json.plain(data),
@@ -91,16 +381,16 @@ def render(data: Result) -> str:
         why=data.get("why"),
         path=data.get("path"),
         figures=_figures(data),
-        throughput=plots.throughput(data.get("throughput") or ()),
-        histogram=plots.histogram(data.get("histogram") or ()),
+        throughput=throughput(data.get("throughput") or ()),
+        histogram=histogram(data.get("histogram") or ()),
         evidence=_evidence(data.get("evidence")),
         readings=[text for text in (data.get("carried"), data.get("read_after")) if text],
         steps=[_step(step) for step in data.get("steps") or ()],
         usage=table,
         usage_nodes=any(line.node_hours for line in table),
-        usage_worst=summary.worst(usage),
-        usage_sources=summary.sources(usage),
-        queue=plots.queue(usage.spans),
+        usage_worst=run_summary.worst(usage),
+        usage_sources=run_summary.sources(usage),
+        queue=queue(usage.spans),
         lanes=lanes,
         lanes_legend=_legend(elements),
         slowest=[
@@ -115,7 +405,7 @@ def render(data: Result) -> str:
     )
 
 
-def drawn(plot: plots.Plot) -> str:
+def drawn(plot: Plot) -> str:
     """Return a plot as a standalone SVG file."""
     drawing = _environment().get_template("plots.svg.j2").module.drawing(plot)  # type: ignore[attr-defined]
     svg = str(drawing).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
@@ -167,9 +457,9 @@ def _figures(data: Result) -> list[tuple[str, str]]:
         figures.append((human.size(data["bytes"]), "in the release"))
     if data.get("seconds") is not None:
         figures.append((human.duration(data["seconds"]), "time of the steps"))
-    if speed := summary.rate(copied):
+    if speed := run_summary.rate(copied):
         figures.append((speed, "copied"))
-    if nearest := summary.ceiling(data.get("ceiling")):
+    if nearest := run_summary.ceiling(data.get("ceiling")):
         share, whole = nearest
         figures.append((share, f"of {whole}"))
     if figure := data.get("pib_miles_an_hour"):
@@ -204,7 +494,7 @@ def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
             ("Stored bytes", "storage", EVIDENCE_GRADES),
             ("Read back", "methods", ()),
         )
-        for grade, files, size in summary.graded(evidence.get(key), order)
+        for grade, files, size in run_summary.graded(evidence.get(key), order)
     ]
 
 
@@ -217,14 +507,14 @@ def _step(step: StepResult) -> StepRow:
         time=human.duration(seconds) if seconds is not None else "",
         files=human.count(step["files"]) if step.get("files") is not None else "",
         size=human.size(size) if size is not None else "",
-        rate=summary.rate(step) if moves else "",
+        rate=run_summary.rate(step) if moves else "",
         elements=human.count(step["elements"]) if step.get("elements") else "",
         why=f"{human.size(beside)} of them beside the copy" if beside else str(step.get("why", "")),
     )
 
 
 def _legend(elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
-    """Return [(CSS class, step), ...] for the bars of `plots.lanes`."""
+    """Return [(CSS class, step), ...] for the bars of `element_lanes`."""
     steps = dict.fromkeys(str(element.get("step")) for element in elements)
     return [(run_steps.colour(step), step) for step in steps]
 
@@ -254,18 +544,18 @@ def _details(data: Result) -> list[tuple[str, str]]:
         if value := data.get(key):
             rows.append((label, str(value)))
     for label, key, noun in (("Scanned", "scanned", "object"), ("Resumed", "resumed", "file")):
-        text = summary.amount(data.get(key), noun)
+        text = run_summary.amount(data.get(key), noun)
         if text:
             rows.append((label, text))
     rows += [("Left out", kind) for kind in human.of_kinds(data.get("ignored") or {})]
-    if links := summary.hard_links(data.get("hard_links")):
+    if links := run_summary.hard_links(data.get("hard_links")):
         rows.append(("Hard links", links))
-    if moving := summary.moving(data.get("amended")):
+    if moving := run_summary.moving(data.get("amended")):
         rows.append(("Moving source", moving))
     for label, moved in (("Read from source", data.get("bytes_in")), ("Written", data.get("bytes_out"))):
         if moved is not None:
             rows.append((label, human.size(moved)))
-    if retries := summary.retries(data):
+    if retries := run_summary.retries(data):
         rows.append(("Retries", retries))
     if table := data.get("usage", Usage()).file:
         rows.append(("Elements", table))

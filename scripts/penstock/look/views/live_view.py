@@ -158,7 +158,7 @@ class LiveView:
         head = f"{name}  " if name else ""
         for line in printable_lines(head + text).split("\n"):
             indent = " " * max(3, len(line) - len(line.lstrip()))
-            rows = text_layout.wrapped(line, self._console.width, below=indent)
+            rows = text_layout.wrap(line, self._console.width, below=indent)
             shown = Text("\n".join(rows))
             shown.stylize("bold", 0, len(name))
             shown.stylize(style, len(name))
