@@ -92,7 +92,7 @@ def _cold_start(request: pytest.FixtureRequest) -> Generator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What an account keeps of datasets without a state (`dataset.last_end`) is not this person's."""
+    """What an account keeps of datasets without a state (`dataset.staging_notice`) is not this person's."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("own-state"))
 
 

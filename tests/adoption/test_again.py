@@ -18,7 +18,7 @@ from tests.target.conftest import need
 
 from penstock.config.loader import TESTED
 from penstock.core.errors import LockedError
-from penstock.dataset import last_end
+from penstock.dataset import staging_notice
 from penstock.jobs import adoption_store, array_job
 from penstock.jobs.dataset_hold import lock_of
 from penstock.run import adopt_step
@@ -73,7 +73,7 @@ def test_another_listing_is_another_comparison(place: Place) -> None:
 
 
 def test_one_comparison_of_a_dataset_is_at_work_at_a_time(place: Place) -> None:
-    layout = last_end.state_beside(place.context.layout("data"), "this comparison")
+    layout = staging_notice.state_beside(place.context.layout("data"), "this comparison")
     with lock_of(place.context, layout, "", "adopt", adopt_step.LOCK), pytest.raises(LockedError):
         compared(place)
 
@@ -181,7 +181,7 @@ def test_the_oldest_comparisons_are_removed(place: Place) -> None:
     for number in range(adoption_store.KEPT + 2):
         (place.source / f"late{number}").write_bytes(b"late")
         result = compared(place)
-    layout = last_end.state_beside(place.context.layout("data"), "this comparison")
+    layout = staging_notice.state_beside(place.context.layout("data"), "this comparison")
     left = {path.name for path in layout.adoptions.iterdir()}
     assert len(left) == adoption_store.KEPT
     assert result["adoption"] in left

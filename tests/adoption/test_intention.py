@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.adoption.conftest import Place
 
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 def intend(place: Place) -> Run:

@@ -26,7 +26,7 @@ from penstock.core.findings import (
     Verdict,
 )
 from penstock.core.grades import audit_grade
-from penstock.dataset import verdicts
+from penstock.dataset import release_records
 from penstock.jobs import audit_store
 from penstock.keep import audit_step, repair_step
 from penstock.look.views import text_layout
@@ -51,7 +51,7 @@ def audit(context: Context, **request: object) -> AuditResult:
 
 
 def last_whole(context: Context) -> str | None:
-    told = verdicts.read(context.layout("data"), os.path.basename(data_of(context).parent))
+    told = release_records.read_verdict(context.layout("data"), os.path.basename(data_of(context).parent))
     return told.read.whole if told else None
 
 
@@ -108,7 +108,7 @@ def test_s16_a_stub_of_another_size_is_offline_and_no_finding(
     assert f"  ? {FILE}  (offline: {why})\n" in said
     assert "STATUS      PARTLY (not read: 2 offline)\n" in said
     assert last_whole(staged) is None, "not all of it was read"
-    told = verdicts.read(staged.layout("data"), result["release"])
+    told = release_records.read_verdict(staged.layout("data"), result["release"])
     assert told is not None
     assert told.last is not None
     assert told.last.skipped == {"offline": 2}
@@ -223,7 +223,7 @@ def test_s16_a_repair_copies_no_part_from_a_file_that_is_not_here(
 def test_s16_an_audit_that_skipped_lets_no_finding_of_bytes_fall(choice: AuditSelection) -> None:
     before = Verdict(stands=[StandingFindings("a1", "t", {"changed": 3, "missing": 1})])
     last = LastAudit(audit="a2", began="2026-01-01T00:00:00Z", skipped={"tiered": 1})
-    told = verdicts.audited(before, last, choice, compared=True)
-    assert verdicts.standing(told) == {"changed": 3}
+    told = release_records.audited(before, last, choice, compared=True)
+    assert release_records.standing_findings(told) == {"changed": 3}
     assert told.read.whole is None
     assert not told.read.slices

@@ -18,7 +18,7 @@ from tests.target.conftest import facts_with, need_cold_reads
 
 from penstock.config.settings import VerifyConfig
 from penstock.core.grades import answered_by
-from penstock.dataset import verdicts
+from penstock.dataset import release_records
 from penstock.engine import repair_shard
 from penstock.fs import capabilities, libc
 from penstock.fs.capabilities import DirectReads, direct_reads, facts, traits_of_mount
@@ -180,14 +180,16 @@ def test_a_repair_goes_by_what_the_disks_showed_and_memory_did_not(
     audit_step.run(staged, "data")
     # As of an audit that read all from the servers' disks. Then their memory has the good bytes.
     layout, release = staged.layout("data"), damaged.parents[2].name
-    seen = verdicts.read(layout, release)
+    seen = release_records.read_verdict(layout, release)
     assert seen is not None
-    verdicts.write(layout, seen._replace(stands=[one._replace(from_disks=True) for one in seen.stands]))
+    release_records.write_verdict(
+        layout, seen._replace(stands=[one._replace(from_disks=True) for one in seen.stands])
+    )
     flip(damaged)
     assert audit_step.run(staged, "data")["status"] == "PASSED"
-    assert verdicts.standing(verdicts.read(layout, release)) == {"changed": 1}
+    assert release_records.standing_findings(release_records.read_verdict(layout, release)) == {"changed": 1}
     assert repair_step.run(staged, "data")["repaired"] == [["d0/f00", "disk"]]
-    assert not verdicts.standing(verdicts.read(layout, release))
+    assert not release_records.standing_findings(release_records.read_verdict(layout, release))
 
 
 def test_an_audit_says_that_the_servers_memory_may_have_answered(

@@ -20,7 +20,7 @@ from tests.support.versity import ACCESS, SECRET, Versity
 
 from penstock.config.settings import EngineConfig, PlanConfig, VerifyConfig
 from penstock.dataset import run_store
-from penstock.dataset.run import read_plan
+from penstock.dataset.documents import read_plan
 from penstock.engine import journal
 from penstock.keep import audit_step, repair_step
 from penstock.tables.manifest import read_manifest

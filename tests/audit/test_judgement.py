@@ -14,7 +14,7 @@ from tests.audit.test_gate import configured, no_seal, short_manifest, torn_seal
 from tests.support.published import data_of, flip
 
 from penstock.cli.main import main
-from penstock.dataset import verdicts
+from penstock.dataset import release_records
 from penstock.keep import audit_step
 
 if TYPE_CHECKING:
@@ -144,9 +144,9 @@ def test_findings_close_path_and_show_in_every_command(
         assert main([command, "data", "--config", config]) == 4, command
         assert "1 changed" in "".join(capsys.readouterr()), command
     release = data.parent.name
-    told = verdicts.read(layout, release)
+    told = release_records.read_verdict(layout, release)
     assert told is not None
-    verdicts.write(layout, verdicts.overruled(told, "known", "me"))
+    release_records.write_verdict(layout, release_records.overruled(told, "known", "me"))
     for command in ("gate", "path", "status", "releases", "show"):
         assert main([command, "data", "--config", config]) == 0, command
 

@@ -20,7 +20,7 @@ from tests.support.staging_runs import tree
 from penstock.config.settings import VerifyConfig
 from penstock.core.errors import FindingsError, LockedError
 from penstock.core.findings import AuditSelection
-from penstock.dataset import gate, history, pins, verdicts
+from penstock.dataset import gate, pins, release_records
 from penstock.jobs.audit_store import drawn
 from penstock.jobs.dataset_hold import lock_of
 from penstock.keep import audit_step, gate_repair
@@ -90,7 +90,7 @@ def test_what_a_purge_took_is_fetched_alone_and_the_gate_opens(fetched: tuple[Co
     since = len(server.requests())
     assert gate_repair.run(context, "data", WHOLE)["repaired"] == 1
     assert gets(server, since) == ["d3/f003"]
-    assert history.lines(context.layout("data")).__next__().event == "repair"
+    assert release_records.history_lines(context.layout("data")).__next__().event == "repair"
 
 
 def test_a_whole_release_costs_a_look_and_leaves_no_audit(fetched: tuple[Context, S3Server]) -> None:
@@ -103,7 +103,7 @@ def test_a_whole_release_costs_a_look_and_leaves_no_audit(fetched: tuple[Context
     )  # fmt: skip
     assert not server.requests()[since:]
     assert list(layout.audits.iterdir()) == []
-    assert verdicts.read(layout, result["release"]) is not None
+    assert release_records.read_verdict(layout, result["release"]) is not None
 
 
 def test_the_sample_states_what_it_can_miss(fetched: tuple[Context, S3Server]) -> None:

@@ -17,7 +17,7 @@ from penstock.cli.commands.audits import render_repair
 from penstock.config.settings import PlanConfig
 from penstock.core.dataset_documents import Repair
 from penstock.core.errors import FailedError, FindingsError
-from penstock.dataset import history, verdicts
+from penstock.dataset import release_records
 from penstock.keep import audit_plan, audit_step, repair_step
 from penstock.keep.damaged_files import HardLinkedDamage, mender_of
 from penstock.tables.manifest import read_manifest
@@ -185,11 +185,13 @@ def test_a_repair_restores_a_file_in_every_release_that_shares_the_damage(tmp_pa
         assert (first / "a").samefile(second / "a")
         assert (second / "a").read_bytes() == b"a" * 5000
         assert (first / "c").read_bytes() == b"c"
-        said = verdicts.read(context.layout("data"), other)
+        said = release_records.read_verdict(context.layout("data"), other)
         assert said is not None
         assert said.repair is not None
         assert (said.repair.audit, said.repair.repaired, said.repair.left) == (result["audit"], 1, 0)
-        lines = [line for line in history.lines(context.layout("data")) if line.event == "repair"]
+        lines = [
+            line for line in release_records.history_lines(context.layout("data")) if line.event == "repair"
+        ]
         assert {(line.release, tuple(line.repaired)) for line in lines if isinstance(line, Repair)} == {
             (other, ("a",)),
             (second.parent.name, ("a", "c")),
@@ -207,10 +209,14 @@ def test_findings_of_another_release_fall_where_its_files_were_mended(tmp_path: 
         flip(first / "a")
         flip(first / "c")
         audit_step.run(context, "data", audit_step.AuditRequest(release=first.parent.name))
-        assert verdicts.standing(verdicts.read(layout, first.parent.name)) == {"changed": 2}
+        assert release_records.standing_findings(release_records.read_verdict(layout, first.parent.name)) == {
+            "changed": 2
+        }
         audit_step.run(context, "data", audit_step.AuditRequest(release=second.parent.name))
         repair_step.run(context, "data", second.parent.name)
-        assert verdicts.standing(verdicts.read(layout, first.parent.name)) == {"changed": 1}
+        assert release_records.standing_findings(release_records.read_verdict(layout, first.parent.name)) == {
+            "changed": 1
+        }
 
 
 def test_a_repair_that_is_killed_between_two_releases_is_ended_by_the_next(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from penstock.config.settings import PlanConfig
 from penstock.core import dataset_documents, findings
 from penstock.core.errors import FailedError, InterruptedRunError, NewerFormatError
 from penstock.core.layout import TEMPORARY
-from penstock.dataset import history
+from penstock.dataset import release_records
 from penstock.keep import audit_step, repair_step
 
 if TYPE_CHECKING:
@@ -249,6 +249,6 @@ def test_a_repair_says_where_its_fsyncs_ended(served: tuple[Context, S3Server], 
     line = json.loads(context.layout("data").history.read_text().splitlines()[-1])
     assert line.get("fsync_ends", "") == ends
     assert ("fsync_ends" in line) is bool(ends)
-    assert next(history.lines(context.layout("data"))) == dataset_documents.line_from_json(
+    assert next(release_records.history_lines(context.layout("data"))) == dataset_documents.line_from_json(
         json.dumps(line).encode(), ""
     )

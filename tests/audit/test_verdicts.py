@@ -28,7 +28,12 @@ from penstock.core.findings import (
     StandingFindings,
     Verdict,
 )
-from penstock.dataset import gate, history, run_store, seals, verdicts
+from penstock.dataset import (
+    gate,
+    release_records,
+    run_store,
+    seals,
+)
 from penstock.fs import small_files
 from penstock.jobs import audit_store
 from penstock.keep import audit_step
@@ -67,11 +72,11 @@ def test_what_stands_after_an_audit(
     stands: dict[str, int],
 ) -> None:
     last = LastAudit(audit="a2", counts=found, began="t2", by="me")
-    told = verdicts.audited(Verdict(stands=stood(**before)), last, choice, compared=compared)
-    assert verdicts.standing(told) == stands
+    told = release_records.audited(Verdict(stands=stood(**before)), last, choice, compared=compared)
+    assert release_records.standing_findings(told) == stands
     # Of an audit that was stopped before it could say that it had ended: the same again.
-    again = verdicts.audited(told, last, choice, compared=compared)
-    assert verdicts.standing(again) == stands
+    again = release_records.audited(told, last, choice, compared=compared)
+    assert release_records.standing_findings(again) == stands
 
 
 @pytest.mark.parametrize(
@@ -82,8 +87,8 @@ def test_what_disks_showed_no_memory_refutes(*, before: bool, now: bool, stand: 
     """After a whole audit without findings. `before`, `now`: whether all was read from the servers' disks."""
     found = StandingFindings("a1", "t", {"changed": 1, "mode": 1}, from_disks=before)
     last = LastAudit(audit="a2", began="t2", from_disks=now)
-    after = verdicts.audited(Verdict(stands=[found]), last, WHOLE, compared=True)
-    assert verdicts.standing(after) == ({"changed": 1} if stand else {})
+    after = release_records.audited(Verdict(stands=[found]), last, WHOLE, compared=True)
+    assert release_records.standing_findings(after) == ({"changed": 1} if stand else {})
     assert all(one.from_disks for one in after.stands)
 
 
@@ -111,7 +116,7 @@ def test_the_last_audit_says_what_closed_its_findings(
         repair=LastRepair(repair) if repair else None,
         overruled=Overruling(overruled) if overruled else None,
     )
-    last = verdicts.last(verdict)
+    last = release_records.last_audit_of(verdict)
     assert last is not None
     assert last.closed == (closed or "")
 
@@ -191,7 +196,7 @@ def test_what_is_extra_is_left_to_people_or_overruled(
     assert main(["audit", "--config", config, "--overrule", "a note of ours"]) == 0
     assert "OVERRULED (1 extra)" in capsys.readouterr().out
     assert main(["gate", "--config", config]) == 0
-    verdict = verdicts.read(staged.layout("data"), data.parent.name)
+    verdict = release_records.read_verdict(staged.layout("data"), data.parent.name)
     assert verdict is not None
     assert verdict.overruled is not None
     assert verdict.overruled.why == "a note of ours"
@@ -212,10 +217,10 @@ def test_a_forged_seal_is_a_finding_that_the_gate_sees(staged: Context) -> None:
     layout.history.write_bytes(kept)
     result = audit_step.run(staged, "data")
     assert result["counts"] == {"manifest": 1}
-    verdict = verdicts.read(layout, release.name)
-    assert verdicts.standing(verdict) == {"manifest": 1}
+    verdict = release_records.read_verdict(layout, release.name)
+    assert release_records.standing_findings(verdict) == {"manifest": 1}
     assert verdict is not None
-    assert verdict.seal == history.published_seal(layout, release.name)
+    assert verdict.seal == release_records.published_seal(layout, release.name)
 
 
 def test_when_everything_was_last_read(staged: Context) -> None:
@@ -225,9 +230,9 @@ def test_when_everything_was_last_read(staged: Context) -> None:
     unread = stored.seal._replace(evidence=stored.seal.evidence._replace(oldest_read=""))
 
     def since() -> datetime | None:
-        return verdicts.read_since(verdicts.read(layout, release.name), unread)
+        return release_records.read_since(release_records.read_verdict(layout, release.name), unread)
 
-    assert verdicts.read_since(None, stored.seal) is not None
+    assert release_records.read_since(None, stored.seal) is not None
     for request in (
         audit_step.AuditRequest(choice=AuditSelection("sample", 0.5)),
         audit_step.AuditRequest(rotate=2),
@@ -250,7 +255,7 @@ def test_slices_of_another_cut_do_not_join() -> None:
     cut, verdict = SoonFirst(0.5, 0.25), Verdict()
     for turn, soon_first in [(0, NONE_FIRST), (1, NONE_FIRST), (2, cut), (0, cut), (1, NONE_FIRST)]:
         choice = AuditSelection("slice", turn=turn, turns=3, soon_first=soon_first)
-        verdict = verdicts.audited(verdict, LastAudit(began=f"t{turn}"), choice, compared=True)
+        verdict = release_records.audited(verdict, LastAudit(began=f"t{turn}"), choice, compared=True)
         if (turn, soon_first) == (0, cut):
             assert verdict.read.slices == {3: {2: "t2", 0: "t0"}}
             assert verdict.read.soon_first == {3: cut}

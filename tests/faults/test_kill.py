@@ -22,7 +22,7 @@ from tests.support.whole_way import content
 
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store
-from penstock.dataset.run import read_plan
+from penstock.dataset.documents import read_plan
 from penstock.engine import journal
 from penstock.tables.run_tables import read_shard
 

@@ -21,7 +21,7 @@ from tests.support.whole_way import content
 
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import run_claims, run_store
+from penstock.dataset import dataset_lock, run_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,7 +74,7 @@ class Place:
 
     def state(self, pattern: str) -> bool:
         """Whether the run that was listed last has such a file."""
-        standing = run_claims.highest(self.layout)
+        standing = dataset_lock.highest_claim(self.layout)
         return standing is not None and any(self.layout.run(standing.run).folder.glob(pattern))
 
     def staged(self, name: str) -> bool:
@@ -95,7 +95,7 @@ class Place:
         return os.readlink(self.layout.current)
 
     def listed(self, number: int) -> bool:
-        return run_claims.number(self.layout) > number
+        return dataset_lock.claim_number(self.layout) > number
 
 
 # (the step, the moment within it, when it is reached); the number is that of the claim before.
@@ -159,7 +159,7 @@ def overtaken(
             assert b.end(PATIENCE if heartbeat else AT_REAL_VALUES) == 0, b.said()
         assert content(place.layout.current / "data") == content(place.source)
         published = place.current()
-        standing = run_claims.highest(place.layout)
+        standing = dataset_lock.highest_claim(place.layout)
         assert standing is not None
         if held:
             assert "waiting for root runs `penstock" in b.said()
@@ -196,13 +196,13 @@ def sampled(name: str, sample: tuple[str, ...], *values: object) -> ParameterSet
     ("step", "moment", "when"), [sampled(f"{row[0]} {row[1]}", SAMPLE_WITHIN, *row) for row in WITHIN]
 )
 def test_frozen_within_a_step(place: Place, step: str, moment: str, when: Callable[..., bool]) -> None:
-    number = run_claims.number(place.layout)
+    number = dataset_lock.claim_number(place.layout)
     for _ in range(9):
         # Some moments last a millisecond: a run that was faster has published, and the next one is tried.
         with contextlib.suppress(MissedError):
             overtaken(place, partial(when, place, number), listing=step == "list")
             return
-        number = run_claims.number(place.layout)
+        number = dataset_lock.claim_number(place.layout)
     pytest.fail("the moment was missed every time")
 
 
@@ -213,7 +213,7 @@ def test_frozen_between_two_steps(place: Place, step: str) -> None:
 
 def test_the_first_run_goes_on_where_nobody_overtook_it(place: Place) -> None:
     """Frozen for long, and woken before anybody came: it ends as if nothing had been."""
-    number = run_claims.number(place.layout)
+    number = dataset_lock.claim_number(place.layout)
     place.change()
     with place.node("nodea", heartbeat=HEARTBEAT) as a:
         until(lambda: (place.listed(number) and place.state("journal/*/*.journal")) or a.ended(), "copy")
@@ -228,5 +228,5 @@ def test_the_first_run_goes_on_where_nobody_overtook_it(place: Place) -> None:
 @pytest.mark.timeout(600)
 def test_at_the_real_values(place: Place) -> None:
     """A heartbeat of 10 s and 120 s of patience."""
-    number = run_claims.number(place.layout)
+    number = dataset_lock.claim_number(place.layout)
     overtaken(place, lambda _: place.listed(number) and place.state("records/*.parquet"), heartbeat=None)

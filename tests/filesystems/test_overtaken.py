@@ -12,7 +12,7 @@ import pytest
 from tests.faults.test_overtaken import BETWEEN, HEARTBEAT, WITHIN, MissedError, Place, overtaken
 from tests.filesystems.bed import Bed
 
-from penstock.dataset import run_claims
+from penstock.dataset import dataset_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,9 @@ def met(place: Place, moment: str) -> None:
 
     for _ in range(9):
         with contextlib.suppress(MissedError):
-            overtaken(place, partial(reached, run_claims.number(place.layout)), listing=step == "list")
+            overtaken(
+                place, partial(reached, dataset_lock.claim_number(place.layout)), listing=step == "list"
+            )
             return
     pytest.fail("the moment was missed every time")
 

@@ -26,7 +26,7 @@ from penstock.core.findings import (
 )
 from penstock.core.run_steps import CheckResult
 from penstock.core.step_results import Frees
-from penstock.dataset import verdicts
+from penstock.dataset import release_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,10 +43,12 @@ AUDIT = LastAudit(
     promise="finds 1 % of damage", ended="2026-03-14T12:10:00Z", by="ann", skipped={"offline": 3},
     grade="cold",
 )  # fmt: skip
-CLOSED = verdicts.last(
+CLOSED = release_records.last_audit_of(
     Verdict("imagenet", "r2", "sha256:00", last=AUDIT, repair=LastRepair("2026-03-14T13:00:00Z", "a1", 1201))
 )
-OPEN = verdicts.last(Verdict("imagenet", "r2", "sha256:00", last=LastAudit(audit="a2", status="PASSED")))
+OPEN = release_records.last_audit_of(
+    Verdict("imagenet", "r2", "sha256:00", last=LastAudit(audit="a2", status="PASSED"))
+)
 
 CHECKS = [
     CheckResult("interpreter", "/opt/python 3.11.2", wanted="not shown of what is in order"),

@@ -24,7 +24,7 @@ from penstock.config.settings import PermissionsConfig, TargetConfig
 from penstock.core.errors import PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store, staging_notice
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.host import kernel_facts
 from penstock.host.kernel_facts import JobEnvironment
 from penstock.keep import audit_step, retention_steps

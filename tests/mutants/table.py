@@ -778,8 +778,8 @@ MUTANTS = (
     ),
     Mutant(
         "a step of a run that was overtaken begins",
-        "        if run:\n            run_claims.check(layout, run)\n        orders",
-        "        orders",
+        "        if run:\n            dataset_lock.check_claim(layout, run)\n        submitted_arrays",
+        "        submitted_arrays",
         "tests/run/test_claims.py::test_a_step_of_a_run_that_was_overtaken_does_not_begin_its_work",
     ),
     Mutant(

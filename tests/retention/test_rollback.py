@@ -19,7 +19,7 @@ from penstock.core import dataset_documents
 from penstock.core.dataset_documents import Author, RollbackIntent
 from penstock.core.errors import ConfigError, FindingsError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import run_store, verdicts
+from penstock.dataset import release_records, run_store
 from penstock.dataset.dataset_lock import DatasetLock
 from penstock.keep import audit_step, retention_steps
 
@@ -164,7 +164,7 @@ def test_findings_refuse_it_until_they_are_overruled(releases: Releases) -> None
     assert f"--release {release} --overrule" in done.stderr
     assert releases.current() == "B"
     releases.command("audit", "data", "--release", release, "--overrule", "known")
-    assert verdicts.standing(verdicts.read(releases.layout, release)) == {}
+    assert release_records.standing_findings(release_records.read_verdict(releases.layout, release)) == {}
     assert releases.command("rollback", "data").returncode == 0
     assert releases.current() == "A"
 

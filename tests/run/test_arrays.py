@@ -20,7 +20,7 @@ from penstock.core.errors import (
 )
 from penstock.core.run_steps import Progressed
 from penstock.dataset.receipts import Reporter
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.fs.capabilities import facts
 from penstock.host import interpreter
 from penstock.jobs import shard_claims, worker_ends

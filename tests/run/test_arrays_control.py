@@ -12,8 +12,8 @@ from tests.support.staging_runs import events_of
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.errors import FailedError, InterruptedRunError, PreflightError, QueueFullError
-from penstock.dataset import orders
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset import submitted_arrays
+from penstock.dataset.submitted_arrays import ArrayBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +157,7 @@ class TestCancel:
             nonlocal queries
             queries += 1
             if queries == 3:
-                orders.order_cancel(one.context.layout("data"))
+                submitted_arrays.order_cancel(one.context.layout("data"))
 
         one.cluster.on_query = cancelled_meanwhile
         with pytest.raises(FailedError) as failed:
@@ -172,31 +172,31 @@ class TestCancel:
 
     def test_a_later_call_goes_on(self, tmp_path: Path) -> None:
         one = stage(tmp_path, first_fails)
-        orders.order_cancel(one.context.layout("data"))
+        submitted_arrays.order_cancel(one.context.layout("data"))
         one.go([1])
         assert one.has(1)
 
     def test_later_steps_of_the_cancelled_workflow_do_not_begin(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv(orders.INVOCATION, "1")
+        monkeypatch.setenv(submitted_arrays.INVOCATION, "1")
         one = stage(tmp_path, first_fails)
-        orders.order_cancel(one.context.layout("data"))
+        submitted_arrays.order_cancel(one.context.layout("data"))
         with pytest.raises(FailedError, match="copy was cancelled"):
             one.go([1])
         assert not one.cluster.arrays
-        orders.clear_cancel(one.context.layout("data"))
+        submitted_arrays.clear_cancel(one.context.layout("data"))
         one.go([1])
 
     def test_neither_does_one_without_elements(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         one = stage(tmp_path, first_fails)
         layout = one.context.layout("data")
-        orders.order_cancel(layout)
-        orders.refuse(layout, "publish")  # by hand: somebody asks for it now
-        monkeypatch.setenv(orders.INVOCATION, "1")
-        orders.refuse(layout, "list")
+        submitted_arrays.order_cancel(layout)
+        submitted_arrays.refuse_cancelled(layout, "publish")  # by hand: somebody asks for it now
+        monkeypatch.setenv(submitted_arrays.INVOCATION, "1")
+        submitted_arrays.refuse_cancelled(layout, "list")
         with pytest.raises(FailedError, match="publish was cancelled"):
-            orders.refuse(layout, "publish")
+            submitted_arrays.refuse_cancelled(layout, "publish")
 
     def test_no_other_takes_the_place_of_a_worker_that_a_person_cancelled(self, tmp_path: Path) -> None:
         """Its shard goes to those that are left."""

@@ -10,8 +10,8 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import orders
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset import submitted_arrays
+from penstock.dataset.submitted_arrays import ArrayBook
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def test_it_ends_what_lives_without_being_told_the_backend(
     assert main(["--config", "my.yaml", "cancel", "d"]) == 0
     assert capsys.readouterr().out == "d: cancelled array 8 of copy; `penstock run d` continues\n"
     assert (tmp_path / "ended").read_text() == "8\n"
-    mark = orders.CancelMark(layout, before="")
+    mark = submitted_arrays.CancelMark(layout, before="")
     assert mark.said().startswith("by ")
 
 
@@ -72,7 +72,7 @@ def test_with_a_root_it_needs_no_configuration(
     (tmp_path / "my.yaml").unlink()
     assert main(["cancel", "d", "--root", "target"]) == 0
     assert capsys.readouterr().out == "d: cancelled array 8 of copy; `penstock run d` continues\n"
-    assert orders.cancel_path(layout).exists()
+    assert submitted_arrays.cancel_path(layout).exists()
     # What is not there, and all of what lies below a root, is not meant.
     assert main(["cancel", "e", "--root", "target"]) == 2
     assert main(["cancel", "--root", "target"]) == 2
@@ -101,9 +101,9 @@ def test_a_dataset_that_cannot_be_cancelled_keeps_no_other_going(
 
 def test_a_later_list_forgets_the_cancel(layout: DatasetLayout) -> None:
     assert main(["--config", "my.yaml", "cancel", "d"]) == 0
-    assert orders.cancel_path(layout).exists()
+    assert submitted_arrays.cancel_path(layout).exists()
     assert main(["--config", "my.yaml", "step", "list", "d"]) == 0
-    assert not orders.cancel_path(layout).exists()
+    assert not submitted_arrays.cancel_path(layout).exists()
 
 
 def test_hints_name_commands_as_this_one_was_called(

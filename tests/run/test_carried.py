@@ -18,7 +18,7 @@ from tests.support.whole_way import SMALL, content, go, records, texts
 from penstock.core.errors import FindingsError
 from penstock.core.findings import AuditSelection, SoonFirst
 from penstock.core.seal import SealedReadDelay
-from penstock.dataset import gate, history, seals, verdicts
+from penstock.dataset import gate, release_records, seals
 from penstock.fs import capabilities, small_files
 from penstock.jobs import audit_store
 from penstock.jobs.audit_store import takes
@@ -196,7 +196,7 @@ def test_the_date_of_a_reading_is_when_the_bytes_were_read(
     go(context, after="verify")
     layout = context.layout("data")
     seal = current(context)
-    since = verdicts.read_since(None, seal)
+    since = release_records.read_since(None, seal)
     assert since is not None
     assert abs(since.timestamp() - before) < DAY
     assert gate.passed(layout, within=101 * DAY).release == seal.release
@@ -248,7 +248,7 @@ def test_clocks_that_were_behind_cost_reading_alone(
     seal = following(context, source, 1)
     assert seal.carried is not None
     assert seal.carried.files == 100
-    assert time.time() - 8 * DAY < verdicts.read_since(None, seal).timestamp() < time.time() - 6 * DAY  # type: ignore[union-attr]
+    assert time.time() - 8 * DAY < release_records.read_since(None, seal).timestamp() < time.time() - 6 * DAY  # type: ignore[union-attr]
 
 
 def rot(file: Path, context: Context) -> None:
@@ -256,7 +256,7 @@ def rot(file: Path, context: Context) -> None:
     moved it."""
     flip(file)
     layout = context.layout("data")
-    with history.moving(layout, "rotten") as moved:
+    with release_records.moving(layout, "rotten") as moved:
         moved(file.stat().st_ctime_ns)
 
 
@@ -377,9 +377,9 @@ def test_after_a_kill_and_after_removals_files_are_known_again(released: Context
         release.rename(removed)
         removals.clear(released, layout, [removed])
     assert content(data(released)) == content(source)
-    lines = [line for line in history.lines(layout) if line.event == "interval"]
+    lines = [line for line in release_records.history_lines(layout) if line.event == "interval"]
     assert 6 <= len(lines) <= 7 * 4
-    assert not any(line.event == "?" for line in history.lines(layout))
+    assert not any(line.event == "?" for line in release_records.history_lines(layout))
 
 
 def test_an_attempt_that_died_before_its_journal_has_its_links_read(released: Context, source: Path) -> None:

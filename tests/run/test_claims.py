@@ -20,9 +20,9 @@ from tests.support.whole_way import content, go, texts
 
 from penstock.cluster.port import State, Status
 from penstock.core.errors import FailedError, LockedError, NewerFormatError
+from penstock.dataset import dataset_lock, run_store
 from penstock.dataset import holder as holders
-from penstock.dataset import run_claims, run_store
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.host import waits as heartbeat
 from penstock.jobs import array_orders, dataset_state
 from penstock.jobs.array_runner import still_alive
@@ -42,11 +42,11 @@ STANDING = True
 
 def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source: Path) -> None:
     layout = context.layout("data")
-    assert run_claims.highest(layout) is None
+    assert dataset_lock.highest_claim(layout) is None
     first = begin(context, upto="plan")["run"]
     for number in (2, 3):
         assert go(context, upto="list")["run"] == first
-        standing = run_claims.highest(layout)
+        standing = dataset_lock.highest_claim(layout)
         assert standing is not None
         assert (standing.number, standing.run) == (number, first)
     tree(source, {"new": b"file"})
@@ -60,16 +60,16 @@ def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source:
 def test_one_of_two_that_claim_at_once_is_overtaken(context: Context) -> None:
     layout = context.layout("data")
     first = go(context, upto="list")["run"]
-    above = run_claims.highest(layout)
-    run_claims.make(layout, "0" * 16, above, "")
+    above = dataset_lock.highest_claim(layout)
+    dataset_lock.make_claim(layout, "0" * 16, above, "")
     with pytest.raises(LockedError, match=f"overtaken by run {'0' * 16}"):
-        run_claims.make(layout, first, above, "")
+        dataset_lock.make_claim(layout, first, above, "")
     with pytest.raises(LockedError, match=f"run {first} of dataset data was overtaken"):
-        run_claims.check(layout, first)
+        dataset_lock.check_claim(layout, first)
     # A claim that cannot be read overtakes too, and does not keep list from going on.
     (layout.claims / "00000003.json").write_bytes(b"")
     with pytest.raises(LockedError, match="overtaken by run that cannot be read"):
-        run_claims.check(layout, "0" * 16)
+        dataset_lock.check_claim(layout, "0" * 16)
     assert go(context)["run"] == first
 
 
@@ -78,11 +78,11 @@ def test_a_claim_is_judged_by_its_file_not_by_an_old_listing_of_the_folder(
 ) -> None:
     layout = context.layout("data")
     first = str(go(context, upto="list")["run"])
-    above = run_claims.highest(layout)
-    run_claims.make(layout, "0" * 16, above, "")
-    monkeypatch.setattr(run_claims, "highest", lambda _: above)
+    above = dataset_lock.highest_claim(layout)
+    dataset_lock.make_claim(layout, "0" * 16, above, "")
+    monkeypatch.setattr(dataset_lock, "highest_claim", lambda _: above)
     with pytest.raises(LockedError, match=f"overtaken by run {'0' * 16}"):
-        run_claims.make(layout, first, above, "")
+        dataset_lock.make_claim(layout, first, above, "")
 
 
 def test_a_late_line_of_the_history_has_the_claim_of_its_own_run(
@@ -119,7 +119,7 @@ def test_what_may_not_be_claimed_is_not_marked_as_replaced(context: Context, sou
 
 def controller(layout: DatasetLayout, above: str, by: holders.Holder | None = None) -> None:
     """Let the claim that stands say that this workflow is above its list."""
-    standing = run_claims.highest(layout)
+    standing = dataset_lock.highest_claim(layout)
     assert standing is not None
     path = layout.claims / f"{standing.number:08d}.json"
     raw = json.loads(path.read_bytes())
@@ -239,7 +239,7 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
             go(context, upto="plan")
         assert content(folder.folder) == before
         # The same, where the claim is another's already: plan asks each run whose staging it would set aside.
-        run_claims.make(layout, "0" * 16, run_claims.highest(layout), "")
+        dataset_lock.make_claim(layout, "0" * 16, dataset_lock.highest_claim(layout), "")
         with pytest.raises(LockedError, match=words):
             go(context, upto="plan")
         assert content(folder.folder) == before
@@ -249,7 +249,7 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
 
 
 def overtake(layout: DatasetLayout) -> None:
-    run_claims.make(layout, "f" * 16, run_claims.highest(layout), "")
+    dataset_lock.make_claim(layout, "f" * 16, dataset_lock.highest_claim(layout), "")
 
 
 @pytest.mark.parametrize("step", ["plan", "copy", "permissions", "verify", "publish"])
@@ -350,7 +350,7 @@ class Frozen:
         if self.looks == 1:
             overtake(self.layout)
         else:
-            run_claims.check(self.layout, self.run)
+            dataset_lock.check_claim(self.layout, self.run)
 
 
 def test_what_slurm_cannot_have_forgotten_yet_is_not_lost(tmp_path: Path) -> None:

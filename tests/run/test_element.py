@@ -18,8 +18,8 @@ from penstock.core.errors import FailedError, LockedError
 from penstock.core.layout import RunLayout
 from penstock.dataset import receipts, run_store
 from penstock.dataset.context import Stop
+from penstock.dataset.documents import read_plan
 from penstock.dataset.receipts import Progress, Reporter
-from penstock.dataset.run import read_plan
 from penstock.engine import journal
 from penstock.fs import small_files
 from penstock.host import kernel_facts

@@ -35,7 +35,7 @@ from penstock.core.element_documents import (
 from penstock.core.errors import InterruptedRunError, TransientError
 from penstock.dataset import documents, receipts, run_store
 from penstock.dataset.context import Stop
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.host import kernel_facts, waits
 from penstock.host.kernel_facts import JobEnvironment
 from penstock.jobs import element_accounts

@@ -13,7 +13,7 @@ from tests.support.whole_way import go, staging
 
 from penstock.core.errors import FailedError, NewerFormatError, PreflightError
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
-from penstock.dataset import verdicts
+from penstock.dataset import release_records
 from penstock.keep import audit_step, repair_step
 from penstock.listing import collection
 from penstock.run import list_step
@@ -79,8 +79,8 @@ def test_a_repair_makes_them_again(tmp_path: Path) -> None:
         assert done["repaired"] == [["alone", "made again"], ["b/c/d", "made again"]]
         assert [path for path, _ in done["unrepairable"]] == done["left"] == ["z z"]
         assert (data / "z z").read_bytes() == b"somebody's"
-        verdict = verdicts.read(context.layout("data"), release.name)
-        assert verdicts.standing(verdict) == {"extra": 1, "folder": 1}
+        verdict = release_records.read_verdict(context.layout("data"), release.name)
+        assert release_records.standing_findings(verdict) == {"extra": 1, "folder": 1}
         with writable(data):
             (data / "z z").unlink()
         assert repair_step.run(context, "data")["status"] == "REPAIRED"

@@ -17,7 +17,7 @@ from penstock.config.settings import FollowLimit
 from penstock.core.errors import PenstockError, SourceChangedError
 from penstock.core.layout import RunLayout
 from penstock.dataset import run_store
-from penstock.dataset.run import read_plan
+from penstock.dataset.documents import read_plan
 from penstock.keep import audit_step
 from penstock.run import list_step
 from penstock.tables.manifest import read_manifest

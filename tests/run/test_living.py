@@ -20,9 +20,9 @@ from tests.support.whole_way import content, go
 
 from penstock.cluster.port import State, Status
 from penstock.core.errors import FailedError, LockedError, TransientError
+from penstock.dataset import dataset_lock, run_store
 from penstock.dataset import holder as holders
-from penstock.dataset import run_claims, run_store
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.host import waits as heartbeat
 from penstock.jobs import array_watch, dataset_state
 from penstock.jobs.array_runner import still_alive
@@ -172,11 +172,11 @@ def test_claims_that_were_removed_by_hand_go_on_above_what_was_published(
     for _ in range(3):
         go(context, upto="list")
     assert go(context)["published"]
-    before = run_claims.number(layout)
+    before = dataset_lock.claim_number(layout)
     shutil.rmtree(layout.claims)
     (source / "new").write_bytes(b"new")
     go(context, upto="list")
-    assert run_claims.number(layout) == before + 1
+    assert dataset_lock.claim_number(layout) == before + 1
     assert go(context)["moved"]
 
 

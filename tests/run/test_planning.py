@@ -23,7 +23,7 @@ from penstock.core.run_documents import (
     parts,
 )
 from penstock.dataset import run_store
-from penstock.dataset.run import read_plan
+from penstock.dataset.documents import read_plan
 from penstock.jobs import forecast
 from penstock.run import list_step, plan_step
 from penstock.tables.manifest import Files, ManifestWriter

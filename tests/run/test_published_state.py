@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 STANDING = True
 COVERED = {"journal", "records", "shards", "listing.parquet"}

@@ -18,8 +18,8 @@ from tests.support.whole_way import content, go, staging
 from penstock.cluster.port import State, Status
 from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import FailedError, FindingsError, LockedError
-from penstock.dataset import gate, history, run_store
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset import gate, release_records, run_store
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.keep import audit_step
 from penstock.target import dataset_folders, tree_removal
 
@@ -85,7 +85,7 @@ def test_the_gate_opens_over_a_release_that_was_deleted_and_staged_again(
     assert second.digest != first.digest
     assert audit_step.run(context, "data")["status"] == "PASSED"
     go(context)
-    assert len(list(history.lines(layout))) == 2
+    assert len(list(release_records.history_lines(layout))) == 2
 
 
 def test_a_run_does_not_note_a_seal_that_was_forged_after_its_publication(context: Context) -> None:
@@ -97,7 +97,7 @@ def test_a_run_does_not_note_a_seal_that_was_forged_after_its_publication(contex
     go(context)
     with pytest.raises(FindingsError, match="not the one that was published"):
         gate.passed(layout)
-    assert len(list(history.lines(layout))) == 1
+    assert len(list(release_records.history_lines(layout))) == 1
 
 
 def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, source: Path) -> None:

@@ -23,8 +23,8 @@ from penstock.core.errors import InterruptedRunError
 from penstock.core.layout import DATA
 from penstock.dataset import documents, receipts, run_store
 from penstock.dataset.context import Stop
-from penstock.dataset.run import read_plan
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.documents import read_plan
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.fs import small_files
 from penstock.host import kernel_facts, waits
 from penstock.host.kernel_facts import JobEnvironment, host_name
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.core.element_documents import ElementReceipt
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.engine.tasks import Outcome
     from penstock.jobs.element_work import Attempt
 

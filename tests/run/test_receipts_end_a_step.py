@@ -16,7 +16,7 @@ from penstock.cluster.port import State, Status
 from penstock.core.element_documents import SHARD_CLAIM, ShardClaim
 from penstock.core.errors import FailedError, InterruptedRunError, TransientError
 from penstock.dataset.context import Stop
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.host import waits
 from penstock.jobs import array_runner, array_watch, wait_report
 from penstock.jobs.array_runner import still_alive

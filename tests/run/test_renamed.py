@@ -21,7 +21,7 @@ from penstock.cli.commands.single_steps import render_plan
 from penstock.config.settings import PermissionsConfig, PlanConfig
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import PreflightError
-from penstock.dataset import history, run_store, seals
+from penstock.dataset import release_records, run_store, seals
 from penstock.keep import audit_step, repair_step
 from penstock.run import report_step
 
@@ -141,7 +141,7 @@ def test_renamed_objects_are_linked_and_counted(tmp_path: Path, more: tuple[str,
         stored = seals.find(layout, second.name)
         assert stored is not None
         assert (stored.seal.unchanged, stored.seal.renamed) == (6, 3)
-        line = next(one for one in history.lines(layout) if isinstance(one, Publication))
+        line = next(one for one in release_records.history_lines(layout) if isinstance(one, Publication))
         assert line.renamed == 3
         context.run = run_store.open_run(layout).id
         assert report_step.run(context, "data")["renamed"]["files"] == 3

@@ -25,9 +25,14 @@ from penstock.core import human
 from penstock.core.dataset_documents import LastEnd
 from penstock.core.errors import CancelledError, FailedError, InterruptedRunError, LockedError, NoSpaceError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import gate, holder, last_end, run_store, staging_notice
+from penstock.dataset import (
+    gate,
+    holder,
+    run_store,
+    staging_notice,
+)
 from penstock.dataset.context import Stop
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import dataset_state
 from penstock.jobs.array_runner import element_command
 from penstock.jobs.dataset_hold import holding
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.core.run_steps import Event
     from penstock.core.step_results import StatusResult
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 STANDING = True
@@ -180,7 +185,7 @@ def test_a_run_that_failed_says_why(context: Context, error: Exception, said: st
     assert report_step.gather(context, run_of(context))["why"] == told["why"]
     # The note stands until a further step begins, which says so itself when it is killed.
     with holding(context, "data", run_of(context).id, "copy"):
-        assert last_end.find(context.layout("data")) is None
+        assert staging_notice.find_end(context.layout("data")) is None
     assert "stopped: no command is at work, and copy has not ended" in line(context)
 
 
@@ -208,8 +213,8 @@ def test_a_run_that_failed_says_why(context: Context, error: Exception, said: st
     ],
 )
 def test_what_helps_after_an_error(step: str, code: int, hint: str, advice: str, tmp_path: Path) -> None:
-    """The table of `last_end.to_do`, row by row."""
-    told = last_end.to_do(DatasetLayout(tmp_path, "data"), LastEnd(step, code, "why", hint))
+    """The table of `staging_notice.to_do_after`, row by row."""
+    told = staging_notice.to_do_after(DatasetLayout(tmp_path, "data"), LastEnd(step, code, "why", hint))
     assert told.startswith(advice)
 
 
@@ -231,9 +236,9 @@ def test_the_note_of_a_first_run_makes_no_root_and_no_state_elsewhere(
     layout = DatasetLayout(tmp_path / "root", "data", tmp_path / "states" if elsewhere else None)
     if elsewhere:
         layout.root.mkdir()
-    last_end.note(layout, LastEnd("list", 3, "why"))
+    staging_notice.note_end(layout, LastEnd("list", 3, "why"))
     assert [*tmp_path.rglob("*")] == ([layout.root] if elsewhere else [])
-    end = last_end.find(layout)
+    end = staging_notice.find_end(layout)
     assert end is not None
     assert (end.step, end.exit, end.why) == ("list", 3, "why")
 
@@ -335,10 +340,10 @@ def test_what_was_cancelled_did_not_fail(context: Context) -> None:
 def test_that_another_command_holds_the_dataset_is_no_end_of_the_run(context: Context) -> None:
     begin(context, upto="plan")
     ends(context, LockedError("somebody holds it"))
-    assert last_end.find(context.layout("data")) is None
+    assert staging_notice.find_end(context.layout("data")) is None
     with holding(context, "data", run_of(context).id, "copy"):
         ends(context, FailedError("a second command of the same step"), "list")
-        assert last_end.find(context.layout("data")) is None
+        assert staging_notice.find_end(context.layout("data")) is None
 
 
 def test_a_killed_holder_of_the_lock_is_not_at_work(context: Context) -> None:
@@ -398,14 +403,14 @@ def test_a_note_has_its_room_before_the_file_system_is_full(context: Context) ->
     """What is written on failure fits into what lies there; what cannot be read is no note."""
     begin(context, upto="plan")
     layout = context.layout("data")
-    assert layout.ended_room.stat().st_size == last_end.SIZE
+    assert layout.ended_room.stat().st_size == staging_notice.SIZE
     inode = layout.ended_room.stat().st_ino
-    last_end.note(layout, LastEnd("copy", 6, "w" * 9000, "h" * 9000))
-    assert (layout.ended.stat().st_ino, layout.ended.stat().st_size) == (inode, last_end.SIZE)
+    staging_notice.note_end(layout, LastEnd("copy", 6, "w" * 9000, "h" * 9000))
+    assert (layout.ended.stat().st_ino, layout.ended.stat().st_size) == (inode, staging_notice.SIZE)
     assert not layout.ended_room.exists()
     layout.ended.write_bytes(b"[" * 5000)
-    assert last_end.find(layout) is None
+    assert staging_notice.find_end(layout) is None
     layout.ended.unlink()
     os.mkfifo(layout.ended)
-    assert last_end.find(layout) is None
+    assert staging_notice.find_end(layout) is None
     assert status(context)["state"] == "stopped"

@@ -18,9 +18,9 @@ from penstock.cluster.port import State, Status
 from penstock.core.errors import FailedError, LockedError
 from penstock.core.row_codec import line
 from penstock.core.run_steps import Noted
-from penstock.dataset import run_claims, run_store
-from penstock.dataset.run import read_plan
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset import dataset_lock, run_store
+from penstock.dataset.documents import read_plan
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import run_cleanup
 from penstock.jobs.dataset_hold import holding
 from penstock.look import status_report
@@ -183,7 +183,7 @@ def test_the_lock_is_checked_right_before_a_run_removes_its_own_staging(
     def slow(event: Event) -> None:
         sink(event)
         if isinstance(event, Noted) and "is removed and made anew" in event.text:
-            run_claims.make(layout, "f" * 16, run_claims.highest(layout), "")
+            dataset_lock.make_claim(layout, "f" * 16, dataset_lock.highest_claim(layout), "")
 
     context.sink = slow
     with (

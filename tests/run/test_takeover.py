@@ -19,7 +19,7 @@ from tests.support.whole_way import content, go, records, staging, texts
 from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig
 from penstock.core import human
 from penstock.core.errors import SourceChangedError
-from penstock.dataset.run import read_plan, read_run
+from penstock.dataset.documents import read_plan, read_run
 from penstock.engine import journal
 from penstock.look.views import run_summary
 from penstock.run import report_step

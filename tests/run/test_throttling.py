@@ -11,8 +11,8 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.core.layout import DatasetLayout, RunLayout
-from penstock.dataset import orders
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset import submitted_arrays
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs.array_supervision import read_slots, shares
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def after(one: Stage, queries: int, at_once: int) -> None:
         nonlocal asked
         asked += 1
         if asked == queries:
-            orders.order_throttle(one.run, at_once)
+            submitted_arrays.order_throttle(one.run, at_once)
 
     one.cluster.on_query = look
 
@@ -142,7 +142,7 @@ def test_down_and_up_again(tmp_path: Path) -> None:
         nonlocal asked
         asked += 1
         if asked in (4, 30):
-            orders.order_throttle(one.run, 1 if asked == 4 else 3)
+            submitted_arrays.order_throttle(one.run, 1 if asked == 4 else 3)
 
     one.cluster.on_query = look
     running = watched(one)
@@ -175,7 +175,7 @@ def test_workers_that_wait_start_where_others_end(tmp_path: Path) -> None:
 
 def test_it_holds_in_further_arrays(tmp_path: Path) -> None:
     one = stage(tmp_path, first_fails, lasts=lambda index, _: 3 + 3 * index, slot_count=4)
-    orders.order_throttle(one.run, 2)
+    submitted_arrays.order_throttle(one.run, 2)
     one.go(range(6))
     assert [spec.at_once for spec in one.cluster.arrays.values()] == [2, 1]
 
@@ -184,7 +184,7 @@ def test_a_later_controller_keeps_to_it(tmp_path: Path) -> None:
     """It was said while no controller was at work: more run than may."""
     one = stage(tmp_path, done, queries_until_end=4, slot_count=4)
     one.submitted(range(20), 4)
-    orders.order_throttle(one.run, 3)
+    submitted_arrays.order_throttle(one.run, 3)
     running = watched(one)
     one.go(range(20))
     assert max(running[12:]) == 3, running
@@ -193,7 +193,7 @@ def test_a_later_controller_keeps_to_it(tmp_path: Path) -> None:
 
 def test_back_to_what_the_configuration_says(tmp_path: Path) -> None:
     one = stage(tmp_path, done, lasts=lambda index, _: 6 + 2 * index, slot_count=3)
-    orders.order_throttle(one.run, 1)
+    submitted_arrays.order_throttle(one.run, 1)
     after(one, 3, 0)
     one.go(range(6))
     assert one.arrays() == [1, 2]
@@ -202,17 +202,17 @@ def test_back_to_what_the_configuration_says(tmp_path: Path) -> None:
 def test_an_audit_is_never_raised_above_the_configuration(tmp_path: Path) -> None:
     one = stage(tmp_path, done, slot_count=3)
     assert read_slots(one.context, one.run, "audit") == 3
-    orders.order_throttle(one.run, 9)
+    submitted_arrays.order_throttle(one.run, 9)
     assert [read_slots(one.context, one.run, step) for step in ("audit", "copy")] == [3, 9]
-    orders.order_throttle(one.run, 2)
+    submitted_arrays.order_throttle(one.run, 2)
     assert [read_slots(one.context, one.run, step) for step in ("audit", "copy")] == [2, 2]
 
 
 def test_a_mark_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     run = RunLayout(tmp_path)
-    assert orders.read_throttle(run).at_once == 0
+    assert submitted_arrays.read_throttle(run).at_once == 0
     run.throttle.write_text("{")
-    assert orders.read_throttle(run).at_once == 0
+    assert submitted_arrays.read_throttle(run).at_once == 0
 
 
 # The command -------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_a_lower_number_is_told_to_the_cluster_at_once(
     run = running(layout)
     assert throttle("d", "2") == 0
     assert (tmp_path / "told").read_text() == "update JobId=8 ArrayTaskThrottle=2\n"
-    assert orders.read_throttle(run).at_once == 2
+    assert submitted_arrays.read_throttle(run).at_once == 2
     said = capsys.readouterr().out
     assert "array 8 of copy: no more than 2 at once" in said
     assert "no controller is at work: the next `penstock run` keeps to it" in said
@@ -279,7 +279,7 @@ def test_a_higher_number_is_the_controllers(layout: DatasetLayout, tmp_path: Pat
     run = running(layout)
     assert throttle("d", words) == 0
     assert not (tmp_path / "told").exists()
-    assert orders.read_throttle(run).at_once == (8 if words == "8" else 0)
+    assert submitted_arrays.read_throttle(run).at_once == (8 if words == "8" else 0)
 
 
 def test_nothing_is_under_way(layout: DatasetLayout, capsys: pytest.CaptureFixture[str]) -> None:

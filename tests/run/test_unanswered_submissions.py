@@ -10,7 +10,7 @@ import pytest
 from tests.support.scripted_cluster import ScriptedCluster, Stage, good
 
 from penstock.core.errors import FailedError, TransientError
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import array_orders
 from penstock.jobs.array_runner import still_alive
 

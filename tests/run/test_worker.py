@@ -27,14 +27,14 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.dataset import (
+    dataset_lock,
     documents,
     receipts,
-    run_claims,
     run_store,
 )
 from penstock.dataset.context import Stop
-from penstock.dataset.run import read_plan
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.documents import read_plan
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.fs import small_files
 from penstock.host import kernel_facts, waits
 from penstock.host.kernel_facts import JobEnvironment
@@ -244,7 +244,7 @@ def test_it_ends_where_another_run_claims_the_dataset(folder: RunLayout, context
     layout = context.layout("data")
     stop = Looked(
         lambda: len(proven(folder)) == 2,
-        lambda: run_claims.make(layout, "f" * 16, run_claims.highest(layout), ""),
+        lambda: dataset_lock.make_claim(layout, "f" * 16, dataset_lock.highest_claim(layout), ""),
     )
     with pytest.raises(LockedError) as ended:
         work(folder, array(folder), stop=stop)

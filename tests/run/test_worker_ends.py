@@ -16,7 +16,7 @@ from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardCl
 from penstock.core.errors import FailedError, InterruptedRunError
 from penstock.core.estimates import Estimate
 from penstock.dataset import documents
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.engine.journal import Journal, gone_line
 from penstock.jobs import array_watch, shard_claims, worker_ends
 from penstock.jobs.element_outcomes import against_node

@@ -18,7 +18,7 @@ from tests.support.staging_runs import context_for, tree
 from penstock.cli.commands import releases
 from penstock.core.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.core.layout import NO_SIGNING
-from penstock.dataset import gate, history
+from penstock.dataset import gate, release_records
 from penstock.dataset.context import Context
 from penstock.doctor import preflight_step
 from penstock.keep import audit_step, release_supplements, retention_steps
@@ -85,7 +85,7 @@ def forge_seal(context: Context) -> str:
     """A seal that says something else, as one writes it who has no key; its digest."""
     path = data_of(context).parent / "release.json"
     edit(path, lambda content: content.replace(b'"scanned": 3', b'"scanned": 9'))
-    return history.published_seal(context.layout("data"), path.parent.name) or ""
+    return release_records.published_seal(context.layout("data"), path.parent.name) or ""
 
 
 def test_what_publish_signs_passes_gate_path_and_audit_for_owner_and_readers(signed: Context) -> None:
@@ -98,7 +98,7 @@ def test_what_publish_signs_passes_gate_path_and_audit_for_owner_and_readers(sig
 
 def test_a_forged_seal_is_found_though_the_history_names_it(signed: Context) -> None:
     layout = signed.layout("data")
-    real = history.published_seal(layout, data_of(signed).parent.name) or ""
+    real = release_records.published_seal(layout, data_of(signed).parent.name) or ""
     forge_seal(signed)
     forged = "sha256:" + hashlib.sha256((data_of(signed).parent / "release.json").read_bytes()).hexdigest()
     edit(layout.history, lambda content: content.replace(real.encode(), forged.encode()))
@@ -187,7 +187,7 @@ def test_a_release_of_before_is_refused_until_it_is_signed(unsigned: Context, ke
     after = {one.name: one.stat().st_mode for one in (folder, folder / "release.json", folder / "data")}
     assert after == before
     assert (folder / "release.json.sig").stat().st_mode == (folder / "release.json").stat().st_mode
-    assert [line.event for line in history.lines(layout)] == ["sign", "publish"]
+    assert [line.event for line in release_records.history_lines(layout)] == ["sign", "publish"]
     assert not release_supplements.sign(context, "data", None)["signed"]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
-    from penstock.dataset.submission_log import ArrayBook
+    from penstock.dataset.submitted_arrays import ArrayBook
 
 FILES = {f"d{i % 4}/{i:03d}": bytes([i]) * (100 * i + 1) for i in range(40)}
 PLAN = PlanConfig(shard_files=13)

@@ -17,7 +17,7 @@ from penstock.core.element_documents import ElementOutcome, ElementReceipt, Shar
 from penstock.core.errors import NoSpaceError, TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import array_runner, shard_claims
 from penstock.jobs.array_runner import run_array
 from penstock.jobs.shard_claims import Claim, ShardClaims

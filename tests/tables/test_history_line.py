@@ -18,7 +18,7 @@ from penstock.core.dataset_documents import (
 )
 from penstock.core.errors import NewerFormatError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import history
+from penstock.dataset import release_records
 from penstock.host import kernel_facts
 from penstock.host.kernel_facts import JobEnvironment
 
@@ -69,14 +69,14 @@ def write(layout: DatasetLayout, *lines: object) -> None:
 
 
 def test_what_is_appended_is_read_back_newest_first(layout: DatasetLayout) -> None:
-    assert list(history.lines(layout)) == []
-    history.append(layout, PUBLISHED)
-    history.append(layout, REPAIRED)
-    assert list(history.lines(layout)) == [REPAIRED, PUBLISHED]
+    assert list(release_records.history_lines(layout)) == []
+    release_records.append_history(layout, PUBLISHED)
+    release_records.append_history(layout, REPAIRED)
+    assert list(release_records.history_lines(layout)) == [REPAIRED, PUBLISHED]
     assert {json.loads(line)["format"] for line in layout.history.read_text().splitlines()} == {1}
-    assert history.published_seal(layout, "v2") == "sha256:aa"
-    assert history.published_seal(layout, "v1") is None
-    assert (history.claim_of(layout, PUBLISHED.run), history.last_claim(layout)) == (3, 3)
+    assert release_records.published_seal(layout, "v2") == "sha256:aa"
+    assert release_records.published_seal(layout, "v1") is None
+    assert (release_records.claim_of(layout, PUBLISHED.run), release_records.last_claim(layout)) == (3, 3)
 
 
 def test_lines_of_later_versions_are_read(layout: DatasetLayout) -> None:
@@ -87,7 +87,7 @@ def test_lines_of_later_versions_are_read(layout: DatasetLayout) -> None:
         {"format": 1, "event": "moved", "release": "r", "claim": 9},
         {"format": 1, "event": "repair", "release": "r", "host": "vm"},
     )
-    repaired, moved, back, published = history.lines(layout)
+    repaired, moved, back, published = release_records.history_lines(layout)
     assert published == Publication(
         at="2026-11-22T13:51:58Z",
         dataset="several",
@@ -103,7 +103,7 @@ def test_lines_of_later_versions_are_read(layout: DatasetLayout) -> None:
     assert back == Rollback(release="q", left="r")
     assert moved == HistoryLine("moved", release="r", claim=9)
     assert repaired == Repair(release="r", author=Author(host="vm"))
-    assert (history.claim_of(layout, "89"), history.last_claim(layout)) == (2, 9)
+    assert (release_records.claim_of(layout, "89"), release_records.last_claim(layout)) == (2, 9)
 
 
 def test_a_damaged_line_is_passed_over(layout: DatasetLayout) -> None:
@@ -113,17 +113,17 @@ def test_a_damaged_line_is_passed_over(layout: DatasetLayout) -> None:
     )
     with layout.history.open("ab") as file:
         file.write(b'\xff\n{"event": "pub')
-    (line,) = history.lines(layout)
+    (line,) = release_records.history_lines(layout)
     assert line.release == "r"
 
 
 def test_a_line_of_a_newer_format_is_refused_by_name(layout: DatasetLayout) -> None:
     write(layout, {**LINE, "format": 1 + 1})
     with pytest.raises(NewerFormatError, match="a line of the dataset's history is of a newer") as told:
-        list(history.lines(layout))
+        list(release_records.history_lines(layout))
     assert told.value.where == str(layout.history)
 
 
 def test_all_writers_name_the_node_as_the_cluster_does() -> None:
     kernel_facts.enter_job(JobEnvironment(node="n7"))
-    assert history.this_author() == Author(history.user(), os.geteuid(), "n7")
+    assert release_records.this_author() == Author(release_records.user(), os.geteuid(), "n7")

@@ -18,7 +18,7 @@ from penstock.core.findings import (
     StandingFindings,
     Verdict,
 )
-from penstock.dataset import verdicts
+from penstock.dataset import release_records
 
 FULL = Verdict(
     dataset="data",
@@ -71,10 +71,12 @@ def test_it_is_written_and_read_back() -> None:
 
 def test_counts_of_an_audit_are_written_as_they_are() -> None:
     last = LastAudit(audit="a", began="2026-01-31T12:00:00Z", counts=Counter({"changed": 3}))
-    written = document.VERDICT.to_json(verdicts.audited(Verdict(), last, AuditSelection(), compared=True))
+    written = document.VERDICT.to_json(
+        release_records.audited(Verdict(), last, AuditSelection(), compared=True)
+    )
     found = read(written)
     assert found.last is not None
-    assert (found.last.counts, verdicts.standing(found)) == ({"changed": 3}, {"changed": 3})
+    assert (found.last.counts, release_records.standing_findings(found)) == ({"changed": 3}, {"changed": 3})
 
 
 def test_what_is_missing_has_its_default_and_what_is_new_is_passed_over() -> None:

@@ -13,7 +13,7 @@ from penstock.workflow import controller, exit_files, workflow_values
 from penstock.workflow import workflow_receipts, workflow_values
 from penstock.host import interpreter
 from penstock.cluster.registry import open_cluster
-from penstock.dataset import orders
+from penstock.dataset import submitted_arrays
 from penstock.dataset.context import Context
 from penstock.keep import notices
 from penstock.run import rehearsal
@@ -77,9 +77,9 @@ def invocation():
         last = workflow_receipts.invocation(RESULTS, begun)
     if last is not None:
         # The steps read it in their environment, and so do other Snakemakes of this run.
-        os.environ[orders.INVOCATION] = last
-        workflow.register_envvars(orders.INVOCATION)
-    return os.environ[orders.INVOCATION]
+        os.environ[submitted_arrays.INVOCATION] = last
+        workflow.register_envvars(submitted_arrays.INVOCATION)
+    return os.environ[submitted_arrays.INVOCATION]
 
 
 def penstock(wildcards, resources):

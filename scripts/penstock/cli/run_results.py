@@ -257,14 +257,16 @@ def note_ends(
     """Note for `status` how datasets ended of which no step reported the end: after a signal between steps,
     or because Snakemake was killed."""
     from penstock.core.dataset_documents import LastEnd
-    from penstock.dataset import last_end
+    from penstock.dataset import staging_notice
     from penstock.dataset.context import layout_of
     from penstock.jobs import dataset_state
 
     said = {step.dataset for step in left}
     for name, result in results.items():
         layout, stopped = layout_of(config.target, name), result["status"] == "STOPPED"
-        if (stopped or (result["status"] == "FAILED" and name not in said)) and last_end.find(layout) is None:
+        if (stopped or (result["status"] == "FAILED" and name not in said)) and staging_notice.find_end(
+            layout
+        ) is None:
             why = session.stop.why if stopped else result["why"]
             dataset_state.note(layout, LastEnd("", code or 1, why, stopped=stopped))
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster
     from penstock.config.settings import Config, DatasetConfig, TargetConfig
-    from penstock.dataset.run_claims import HeldDataset
+    from penstock.dataset.dataset_lock import HeldDataset
 
 
 T = TypeVar("T")

@@ -22,7 +22,12 @@ from penstock.core.errors import (
 )
 from penstock.core.human import brief, printable
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
-from penstock.dataset import history, last_end, receipts, seals, staging_notice, verdicts
+from penstock.dataset import (
+    receipts,
+    release_records,
+    seals,
+    staging_notice,
+)
 from penstock.fs import capabilities, safe_open, small_files
 from penstock.target import access, dataset_folders, notices
 
@@ -166,7 +171,7 @@ def judged(
     """Judge `release` (None: the release that `current` names). Errors are stored in the judgement and not
     raised. The release must belong to one of the accounts `owners` (`target.owners`; (): the root's owner or
     this account). With `within`, all its bytes must have been read back in the last `within` seconds
-    (`verdicts.read_since`)."""
+    (`release_records.read_since`)."""
     return _looked_at(_begun(layout, release), owners, within, pointed=release is None)
 
 
@@ -339,8 +344,8 @@ def _sealed(judgement: Judgement) -> None:
 
 def _audited(judgement: Judgement) -> None:
     """Load the audits' result; raise FindingsError if it is damaged, since its findings are then unknown."""
-    judgement.verdict = verdicts.read(judgement.layout, judgement.release)
-    judgement.findings = verdicts.standing(judgement.verdict)
+    judgement.verdict = release_records.read_verdict(judgement.layout, judgement.release)
+    judgement.findings = release_records.standing_findings(judgement.verdict)
 
 
 def _proven(judgement: Judgement) -> None:
@@ -350,7 +355,7 @@ def _proven(judgement: Judgement) -> None:
         return
     folder = layout.release(release)
     try:
-        published_digest = history.published_seal(layout, release)
+        published_digest = release_records.published_seal(layout, release)
     except PermissionError:
         # Only the owner may read the state.
         published_digest = None
@@ -376,8 +381,8 @@ def _without_findings(judgement: Judgement) -> None:
     raise FindingsError(
         "findings stand against the release",
         where=str(judgement.data.parent),
-        why=verdicts.counts_text(judgement.findings),
-        hint=f"{verdicts.advice(dataset, judgement.findings)}; its owner may overrule them by "
+        why=release_records.counts_text(judgement.findings),
+        hint=f"{release_records.advice_on(dataset, judgement.findings)}; its owner may overrule them by "
         f"`penstock audit {dataset} --release {judgement.release} --overrule REASON`",
     )
 
@@ -385,7 +390,7 @@ def _without_findings(judgement: Judgement) -> None:
 def _read_within(judgement: Judgement, *, within: float | None) -> None:
     if within is None:
         return
-    since = verdicts.read_since(judgement.verdict, judgement.stored.seal) if judgement.stored else None
+    since = release_records.read_since(judgement.verdict, judgement.stored.seal) if judgement.stored else None
     # The folder of pins shows the file system's clock, and readers may touch it.
     age = None if since is None else capabilities.now(judgement.layout.pins) - since.timestamp()
     if age is not None and -capabilities.BOUND <= age <= within:
@@ -410,8 +415,8 @@ def current(layout: DatasetLayout) -> str:
     if release is None:
         staging = staging_notice.find(layout)
         why, hint = str(staging or ""), staging_notice.advice(layout, staging)
-        if not (staging and staging.alive) and (end := last_end.find(layout)):
-            last = last_end.described(layout, end)
+        if not (staging and staging.alive) and (end := staging_notice.find_end(layout)):
+            last = staging_notice.described_end(layout, end)
             cause = f": {last['why']}" if "why" in last else ""
             why, hint = f"its last run {last['state']} at {last['at']}{cause}", last["to_do"]
         raise NothingPublishedError("nothing is published", where=str(layout.current), why=why, hint=hint)

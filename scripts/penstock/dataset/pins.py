@@ -1,38 +1,5 @@
-"""Pins: small files by which readers keep a release from gc. `penstock path --job` places them.
-
-    <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
-
-The folder is sticky, and writable for those who may read the release
-(`notices.make_folder_for_readers`). O_EXCL makes a pin; its account is the file's owner.
-
-| the pin                                                       | stands                               |
-|---------------------------------------------------------------|--------------------------------------|
-| is older than `GcConfig.longest_pin`                          | no                                   |
-| is of a job that its own cluster says has ended               | no                                   |
-| is of a job that runs, or waits to be started again           | yes                                  |
-| is of another cluster's job, or the scheduler gives no answer | yes                                  |
-| is of a newer format than this version reads                  | yes                                  |
-| is of a process here that has ended                           | no                                   |
-| is of a running process, or one on another machine            | yes                                  |
-| is incomplete (its maker is writing it, or died)              | no: its maker looks again, see below |
-
-If a reader pins while a removal begins, at least one of them notices the other:
-
-    the reader                                  the removal, under the dataset's lock
-    R1  writes its pin, durably                 G1  writes a mark for the release, durably
-    R2  looks for a mark, and for the release   G2  waits twice the time T for which a client of this
-                                                    file system may show an older state
-                                                G3  reads the pins; if one stands, it stops
-                                                G4  renames the release
-
-A reader that sees a mark, or no release, withdraws its pin and starts again with the release that `current`
-names by then.
-
-Proof: suppose R2, at time r, saw no mark. The state that it saw was true at r - T or later, so G1 > r - T.
-The removal reads the pins at g >= G1 + 2T. It sees the state of g - T >= G1 + T > r, when the pin existed. So
-it sees the pin and does not rename. T is 0 on file systems of one machine (`collection.settling`). Only its
-maker withdraws a pin. If two processes of a job shared a pin, the process that sees a mark would remove the
-other's pin. A reader whose pin stands removes older pins of the same job and release.
+"""Pins, small files by which readers keep a release from gc (`penstock path --job` places them); and the
+choice of the release that a command reads, with a check that it exists until the command ends.
 """
 
 from __future__ import annotations
@@ -51,11 +18,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.config.settings import LONGEST_PIN
 from penstock.core import dataset_documents, run_steps
 from penstock.core.dataset_documents import LastPin, LastPins, PinFile
-from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError
+from penstock.core.errors import (
+    ConfigError,
+    FailedError,
+    FindingsError,
+    InterruptedRunError,
+    PenstockError,
+    PreflightError,
+)
 from penstock.core.human import brief, printable
 from penstock.core.layout import DATA
+from penstock.dataset import gate, reserve
 from penstock.dataset import holder as holders
-from penstock.dataset import reserve
 from penstock.dataset.holder import Holder, this_owner
 from penstock.fs import capabilities, small_files
 from penstock.fs.owners import user_name
@@ -70,6 +44,43 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Published
     from penstock.target.notices import Posting
+
+
+# Pins: small files by which readers keep a release from gc. `penstock path --job` places them.
+#
+#     <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
+#
+# The folder is sticky, and writable for those who may read the release
+# (`notices.make_folder_for_readers`). O_EXCL makes a pin; its account is the file's owner.
+#
+# | the pin                                                       | stands                               |
+# |---------------------------------------------------------------|--------------------------------------|
+# | is older than `GcConfig.longest_pin`                          | no                                   |
+# | is of a job that its own cluster says has ended               | no                                   |
+# | is of a job that runs, or waits to be started again           | yes                                  |
+# | is of another cluster's job, or the scheduler gives no answer | yes                                  |
+# | is of a newer format than this version reads                  | yes                                  |
+# | is of a process here that has ended                           | no                                   |
+# | is of a running process, or one on another machine            | yes                                  |
+# | is incomplete (its maker is writing it, or died)              | no: its maker looks again, see below |
+#
+# If a reader pins while a removal begins, at least one of them notices the other:
+#
+#     the reader                                  the removal, under the dataset's lock
+#     R1  writes its pin, durably                 G1  writes a mark for the release, durably
+#     R2  looks for a mark, and for the release   G2  waits twice the time T for which a client of this
+#                                                     file system may show an older state
+#                                                 G3  reads the pins; if one stands, it stops
+#                                                 G4  renames the release
+#
+# A reader that sees a mark, or no release, withdraws its pin and starts again with the release that `current`
+# names by then.
+#
+# Proof: suppose R2, at time r, saw no mark. The state that it saw was true at r - T or later, so G1 > r - T.
+# The removal reads the pins at g >= G1 + 2T. It sees the state of g - T >= G1 + T > r, when the pin existed.
+# So it sees the pin and does not rename. T is 0 on file systems of one machine (`collection.settling`). Only
+# its maker withdraws a pin. If two processes of a job shared a pin, the process that sees a mark would remove
+# the other's pin. A reader whose pin stands removes older pins of the same job and release.
 
 TRIES = 5  # attempts of a reader whose release is being removed
 NAMED = 20  # pins of a release that messages name; further ones are counted
@@ -432,3 +443,57 @@ def _holder(pin: ReleasePin) -> Holder:
 
 def _text(seconds: float) -> str:
     return (datetime.fromtimestamp(0, UTC) + timedelta(seconds=seconds)).strftime(_TIME)
+
+
+def choose_release(context: Context, layout: DatasetLayout, name: str | None, doing: str) -> str:
+    """Return the named release, or the current one. `doing` is the command's verb, for the message. Raises
+    ConfigError for an unknown name, PreflightError if nothing is published, FindingsError if the dataset's
+    folders are damaged or `current` names no release."""
+    dataset_folders.check_shape(layout)
+    release, releases = name or dataset_folders.current(layout), dataset_folders.releases(layout)
+    if release is not None and release in releases:
+        return release
+    stages = f"`{context.program} run {layout.dataset}` stages a release"
+    hint = f"there are: {', '.join(releases)}" if releases else stages
+    if release is None:
+        raise PreflightError("nothing is published yet", where=layout.dataset, hint=hint)
+    if name is None:
+        raise FindingsError(
+            gate.named_by_current(release),
+            where=str(layout.current),
+            hint=f"`{context.program} rollback {layout.dataset} RELEASE` makes another one current; {hint}",
+        )
+    raise ConfigError(f"there is no such release to {doing}", where=f"{layout.dataset}/{release}", hint=hint)
+
+
+@contextlib.contextmanager
+def release_standing(layout: DatasetLayout, release: str, doing: str) -> Iterator[None]:
+    """Guard a release while a command reads it. Enter once the command's lock names the release. Entering
+    detects a removal that marked the release earlier; a later removal sees the lock (`dataset.pins` has the
+    proof). Raises PreflightError if the release is marked or gone, FailedError if it was removed
+    meanwhile."""
+    if is_going(layout, release):
+        raise PreflightError(
+            f"the release is being removed: there is nothing to {doing}",
+            where=str(layout.release(release)),
+            hint=f"`penstock releases {layout.dataset}` names those that stay; where a removal was killed, "
+            f"`penstock gc {layout.dataset}` brings it to its end",
+        )
+    try:
+        yield
+    except InterruptedRunError:
+        raise
+    except (PenstockError, OSError) as error:
+        check_release_stands(layout, release, doing)
+        raise error from None
+
+
+def check_release_stands(layout: DatasetLayout, release: str, doing: str) -> None:
+    """Raise FailedError if the release is gone, since the data read from it then prove nothing."""
+    if not layout.release(release).is_dir():
+        raise FailedError(
+            f"the release was removed while this command was to {doing} it",
+            where=str(layout.release(release)),
+            why="what was seen of it says nothing, and was not noted",
+            hint=f"`penstock history {layout.dataset}` says who removed it; pin a release that is to stay",
+        )

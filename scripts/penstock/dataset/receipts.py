@@ -19,7 +19,7 @@ from penstock.core.errors import LOOK_AT_FILE, FailedError
 from penstock.core.step_results import RECEIPTS
 from penstock.core.typed_json import NOTHING
 from penstock.dataset import documents
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.fs import small_files
 from penstock.host.waits import HEARTBEAT
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.core.seal import SealedManifest
     from penstock.core.step_results import StepReceipt
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 # An element's progress file, and the sum over all elements of a step. Progress files only serve the display,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from penstock.core.dataset_documents import Publication, Rollback
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import ADOPTED, EMPTY_FOLDERS, LISTING, STATED
-from penstock.dataset import history, run_claims, seals
-from penstock.dataset.run import load
+from penstock.dataset import dataset_lock, release_records, seals
+from penstock.dataset.documents import load_run
 from penstock.fs import small_files
 from penstock.fs.safe_open import storage_error
 from penstock.target import dataset_folders, tree_removal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 # Decides which release the link `current` shall name. `target.reveal` moves the link.
@@ -39,7 +39,7 @@ def moves(layout: DatasetLayout) -> list[Move]:
     effective: list[Move] = []
     highest = 0
     try:
-        lines = list(history.lines(layout))
+        lines = list(release_records.history_lines(layout))
     except PermissionError:
         raise
     except OSError as error:
@@ -159,13 +159,13 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
     dataset_folders.check_owner(layout)
     if wanted:
         try:
-            return load(layout, layout.run(wanted))
+            return load_run(layout, layout.run(wanted))
         except FailedError:
             # Another run that has claimed the dataset finally removes this run's state: then this raises
             # LockedError.
-            run_claims.check(layout, wanted)
+            dataset_lock.check_claim(layout, wanted)
             raise
-    standing = run_claims.highest(layout)
+    standing = dataset_lock.highest_claim(layout)
     if standing is None:
         raise PreflightError(
             "the source has not been listed yet",
@@ -174,7 +174,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
         )
     if not standing.run:
         raise FailedError("a state file is damaged", where=str(layout.claims), hint="list again")
-    return load(layout, layout.run(standing.run))
+    return load_run(layout, layout.run(standing.run))
 
 
 def sealed_run(layout: DatasetLayout, release: str) -> str | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout, SigningKeys
     from penstock.core.seal import Seal
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 class Stored(NamedTuple):

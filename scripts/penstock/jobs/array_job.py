@@ -8,8 +8,8 @@ A new kind of job needs:
 
 - a row of `core.run_steps`, a call of `cut` with the job's rows, and a call of `describe`
 - a row of `jobs.element_work`: an element's work on a shard
-- its folders in `core.layout` (`dataset.last_end` for accounts that do not stage) and
-  `dataset.submission_log`
+- its folders in `core.layout` (`dataset.staging_notice` for accounts that do not stage) and
+  `dataset.submitted_arrays`
 - special receipts, if any, in `dataset.receipts`
 - the release's lock of audits, if it reads a release, and `keep.removals`, which drops its state
 """
@@ -22,7 +22,7 @@ from penstock.core import typed_json
 from penstock.core.errors import NewerFormatError
 from penstock.core.run_documents import PROBE_REPORT, RUN, Cut, PlanInfo, RunInfo
 from penstock.dataset import documents
-from penstock.dataset.run import Run
+from penstock.dataset.documents import Run
 from penstock.jobs import forecast
 from penstock.target import tree_removal
 

@@ -14,8 +14,8 @@ from penstock.cluster.registry import open_cluster
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import RunLayout
 from penstock.core.run_steps import IN_ELEMENTS
-from penstock.dataset import orders, run_store, staging_notice
-from penstock.dataset.submission_log import books
+from penstock.dataset import run_store, staging_notice, submitted_arrays
+from penstock.dataset.submitted_arrays import books
 from penstock.jobs.array_supervision import shares
 from penstock.jobs.dataset_state import held_by
 from penstock.target import dataset_folders
@@ -96,7 +96,7 @@ def cancel(context: Context, dataset: str) -> list[str]:
     dataset_folders.check_owner(layout)
     holder = held_by(layout)
     # Leave the mark before the arrays end: a controller must not submit them again.
-    orders.order_cancel(layout)
+    submitted_arrays.order_cancel(layout)
     lines = []
     for live in live_arrays(context, dataset):
         if live.elsewhere:
@@ -143,7 +143,7 @@ def throttle(context: Context, dataset: str, at_once: int) -> list[str]:
             hint="cluster.max_elements says how many elements of a new run are at work at once",
         )
     for folder in folders:
-        orders.order_throttle(folder, at_once)
+        submitted_arrays.order_throttle(folder, at_once)
     arrays: dict[str, list[LiveArray]] = defaultdict(list)
     lines: list[str] = []
     for live in live_arrays(context, dataset):

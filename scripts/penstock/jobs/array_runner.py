@@ -25,7 +25,7 @@ from penstock.core.errors import FailedError, LockedError, PreflightError, Queue
 from penstock.core.run_steps import BY_NAME
 from penstock.dataset import documents
 from penstock.dataset import holder as holders
-from penstock.dataset.orders import cancelled
+from penstock.dataset.submitted_arrays import cancelled
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host import interpreter

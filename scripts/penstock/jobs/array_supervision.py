@@ -23,7 +23,7 @@ from penstock.core.errors import (
 from penstock.core.estimates import CLOCKS
 from penstock.core.run_steps import BY_NAME, Started
 from penstock.dataset import holder as holders
-from penstock.dataset import orders
+from penstock.dataset import submitted_arrays
 from penstock.fs import small_files
 from penstock.host import kernel_facts, waits
 from penstock.jobs.array_watch import patiently
@@ -36,21 +36,22 @@ if TYPE_CHECKING:
     from penstock.core.element_documents import ArrayLine
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.jobs.array_watch import Watch, WatchedArray
 
 
 # Limit how many workers of a step run at once over all its arrays.
 #
 # The limit is `cluster.max_elements`, or the number set by `penstock limit DATASET --nodes N`
-# (`dataset.orders`). A change is written to `arrays.jsonl` first, then passed to the scheduler (SLURM's
-# ArrayTaskThrottle). No worker stops amid a shard: surplus workers, those of the highest numbers, end before
-# their next shard (`leaving`). For an unresponsive scheduler, these functions wait without a time limit.
+# (`dataset.submitted_arrays`). A change is written to `arrays.jsonl` first, then passed to the scheduler
+# (SLURM's ArrayTaskThrottle). No worker stops amid a shard: surplus workers, those of the highest numbers,
+# end before their next shard (`leaving`). For an unresponsive scheduler, these functions wait without a time
+# limit.
 
 
 def read_slots(context: Context, run: RunLayout, step: str) -> int:
     """Return how many elements of the step may run at once, according to the present mark of `limit`."""
-    return _slots(orders.read_throttle(run), step, context.cluster.slots(step))
+    return _slots(submitted_arrays.read_throttle(run), step, context.cluster.slots(step))
 
 
 def started_event(context: Context, run: Run, step: str, files: int) -> Started:
@@ -66,12 +67,15 @@ def watched_slots(watch: Watch) -> int:
 def obey(watch: Watch) -> None:
     """Read the mark; report a changed number, and divide it among the live arrays. Calls `watch.widen` before
     the number rises."""
-    mark, before = orders.read_throttle(watch.run), watched_slots(watch)
+    mark, before = submitted_arrays.read_throttle(watch.run), watched_slots(watch)
     if mark == watch.throttled:
         return
     watch.throttled = mark
     slots = watched_slots(watch)
-    watch.note(f"at most {human.counted(slots, 'element')} at once from now on, {orders.throttled_by(mark)}")
+    watch.note(
+        f"at most {human.counted(slots, 'element')} at once from now on, "
+        f"{submitted_arrays.throttled_by(mark)}"
+    )
     if slots > before:
         watch.widen(slots)
     let_go(watch)

@@ -16,10 +16,9 @@ from penstock.core import human, run_steps
 from penstock.core.dataset_documents import Throttle
 from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.core.estimates import CLOCKS
-from penstock.dataset import orders
-from penstock.dataset.orders import CancelMark
+from penstock.dataset import submitted_arrays
 from penstock.dataset.receipts import Progress
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook, CancelMark
 from penstock.fs.safe_open import storage_error
 from penstock.host import waits
 from penstock.jobs import shard_claims, wait_report
@@ -300,7 +299,7 @@ def watch_of(
     """Return a `Watch` without arrays. Reads the dataset's cancel mark and the run's throttle."""
     ends = Ends(run, step, context.config.cluster)
     mark = CancelMark.of(context.layout(dataset), step)
-    said = orders.read_throttle(run)
+    said = submitted_arrays.read_throttle(run)
     book = ArrayBook(run.arrays)
     watch = Watch(context, dataset, run, step, receipt_ok, indices, (), mark, book, ends, throttled=said)
     watch.call = secrets.token_hex(4)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 LEAST = 1 << 30  # fewest bytes that the job asks for
 CONTROLLER = 192 << 20  # bytes of `penstock run` and Snakemake

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from penstock.core import run_steps
 from penstock.core.errors import FailedError, InterruptedRunError, LockedError, PenstockError, PreflightError
 from penstock.core.run_steps import BY_NAME, OF_RUN
-from penstock.dataset import last_end, orders, run_claims
-from penstock.dataset.run import read_plan, read_run
-from penstock.dataset.run_claims import HeldDataset
+from penstock.dataset import dataset_lock, staging_notice, submitted_arrays
+from penstock.dataset.dataset_lock import HeldDataset
+from penstock.dataset.documents import read_plan, read_run
 from penstock.dataset.staging_notice import Notice, touch
 from penstock.fs import small_files
 from penstock.host.pacing import unlimited
@@ -56,14 +56,14 @@ def claim(context: Context, held: HeldDataset, run: str) -> None:
                 hint="wait for it, or stop it; what the source holds by then is listed anew",
             )
         if above.run and not layout.run(above.run).receipt("publish").exists():
-            by = run_claims.made_by(above)
+            by = dataset_lock.claim_made_by(above)
             text = f"run {run} takes over from run {above.run}, which did not end ({by})"
             context.emit(run_steps.Noted(layout.dataset, "list", text))
-    standing = run_claims.highest(layout)
+    standing = dataset_lock.highest_claim(layout)
     if standing is not None and standing.run != run and standing != above:
-        raise run_claims.overtaken(layout, run, standing)
+        raise dataset_lock.overtaken(layout, run, standing)
     held.assert_held()
-    held.number = run_claims.make(layout, run, above, context.controller).number
+    held.number = dataset_lock.make_claim(layout, run, above, context.controller).number
     held.run = run
 
 
@@ -90,11 +90,11 @@ def holding(
     with lock:
         hold = HeldDataset(layout, lock, run)
         if run:
-            run_claims.check(layout, run)
-        orders.refuse(layout, step)
+            dataset_lock.check_claim(layout, run)
+        submitted_arrays.refuse_cancelled(layout, step)
         dataset_folders.sweep_leftovers(layout)
         if step in OF_RUN:
-            last_end.begin(layout, reserve=bool(run))
+            staging_notice.begin_staging(layout, reserve=bool(run))
         before, context.hold = context.hold, hold
         over = True
         if notice:
@@ -104,7 +104,7 @@ def holding(
                 yield hold
             if hold.run and step != "publish":
                 # A published release stays, even if another run claimed the dataset meanwhile.
-                run_claims.check(layout, hold.run)
+                dataset_lock.check_claim(layout, hold.run)
             over = bool(release) or (bool(hold.run) and layout.run(hold.run).receipt("publish").exists())
         except InterruptedRunError:
             # Elements that continue still touch the notice, and write the stated files.

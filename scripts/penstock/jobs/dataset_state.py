@@ -15,12 +15,18 @@ from penstock.core.errors import PenstockError
 from penstock.core.human import SECOND, nanoseconds
 from penstock.core.run_steps import OF_RUN, RUN_IN_ELEMENTS
 from penstock.core.step_results import RunState
-from penstock.dataset import gate, last_end, receipts, run_claims, run_store, staging_notice
+from penstock.dataset import (
+    dataset_lock,
+    gate,
+    receipts,
+    run_store,
+    staging_notice,
+)
 from penstock.dataset import holder as holders
+from penstock.dataset.documents import load_run
 from penstock.dataset.receipts import Progress
-from penstock.dataset.run import load
 from penstock.dataset.staging_notice import SUBMITTED
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.fs import small_files
 from penstock.host.waits import PATIENCE
 from penstock.jobs.array_runner import still_alive
@@ -33,9 +39,9 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.step_results import Counts
     from penstock.dataset.context import Context
+    from penstock.dataset.documents import Run
     from penstock.dataset.gate import Judgement
     from penstock.dataset.holder import Holder
-    from penstock.dataset.run import Run
     from penstock.dataset.staging_notice import StagingNotice
 
 
@@ -133,7 +139,7 @@ def scheduler(context: Context, job: str, cluster: str) -> bool | None:
 #
 # What the last run is doing, or how it ended (`of`):
 #
-# | who works for the run                 | the note (`last_end`) | `state`                                 |
+# | who works for the run                 | the note (`staging_notice`) | `state` |
 # |---------------------------------------|-----------------------|-----------------------------------------|
 # | a live step, which holds the lock     | any                   | `copying`, `verifying`, ..., by step    |
 # | a live step, while PAUSE exists       | any                   | `waiting`                               |
@@ -229,9 +235,9 @@ def _last_run(layout: DatasetLayout) -> Run | None:
         return None
     if dataset_folders.owns(layout):
         dataset_folders.check_owner(layout)
-    claim = run_claims.highest(layout)
+    claim = dataset_lock.highest_claim(layout)
     folder = layout.run(claim.run) if claim is not None and claim.run else None
-    return load(layout, folder) if folder is not None and folder.run_file.exists() else None
+    return load_run(layout, folder) if folder is not None and folder.run_file.exists() else None
 
 
 class Locked(NamedTuple):
@@ -253,16 +259,17 @@ def locked(layout: DatasetLayout) -> Locked | None:
 
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
-    """Leave a note of this end (`last_end`), unless another command is at work, which notes its own end."""
+    """Leave a note of this end (`staging_notice`), unless another command is at work, which notes its own
+    end."""
     lock = locked(layout)
     if lock is None or lock.lives is False:
-        last_end.note(layout, end)
+        staging_notice.note_end(layout, end)
 
 
 def note_success(context: Context, layout: DatasetLayout) -> None:
     """Note a publication, or an unchanged release, as a success if the gate is open."""
     if gate.judged(layout, context.config.target.owners).error is None:
-        last_end.succeed(layout)
+        staging_notice.note_success(layout)
 
 
 def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
@@ -276,8 +283,8 @@ def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
         step = lock.holder.command if lock and lock.lives and lock.holder else ""
         if step in DOING:
             return _paused(context, layout, {"state": DOING[step], "step": step})
-        end = last_end.find(layout)
-        return last_end.described(layout, end) if end else {}
+        end = staging_notice.find_end(layout)
+        return staging_notice.described_end(layout, end) if end else {}
     progress = _reached(run)
     return progress | _now(context, layout, run, progress["step"], lock)
 
@@ -290,7 +297,7 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
         if waits.reason:
             return _paused(context, layout, {"state": "waiting", "why": f"for SLURM: {waits.reason}"})
         return _paused(context, layout, {"state": DOING[step], "step": step})
-    claim = run_claims.highest(layout)
+    claim = dataset_lock.highest_claim(layout)
     controller = controller_of(context, claim) if claim else ""
     if controller and lock and lock.lives and lock.holder:
         return {"state": "waiting", "why": f"for the dataset's lock: {lock.holder.describe()}"}
@@ -304,19 +311,19 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
             return {"state": "waiting", "why": why, "to_do": again}
         why = f"array {', '.join(waits.arrays)} runs without its controller"
         return {"state": DOING[step], "why": why, "to_do": again}
-    if end := last_end.find(layout):
-        return last_end.described(layout, end)
+    if end := staging_notice.find_end(layout):
+        return staging_notice.described_end(layout, end)
     if lock and lock.lives is None and lock.holder:
         why = f"no sign of life for {SILENT:.0f} s or more: {lock.holder.describe()}"
-        return {"state": UNKNOWN, "why": why, "to_do": last_end.goes_on(layout)}
+        return {"state": UNKNOWN, "why": why, "to_do": staging_notice.how_it_goes_on(layout)}
     by = holders.from_json(claim.by) if claim else None
     if claim and by and claim.controller and not holders.is_here(by):
         why = f"no step is at work; its controller, on {by.host}, cannot be seen from here"
-        return {"state": UNKNOWN, "why": why, "to_do": last_end.goes_on(layout)}
+        return {"state": UNKNOWN, "why": why, "to_do": staging_notice.how_it_goes_on(layout)}
     why = f"it ended without a word before {step} did: killed, or its machine went down"
     if claim and not claim.controller:
         why = f"no command is at work, and {step} has not ended"
-    return {"state": "stopped", "why": why, "to_do": last_end.goes_on(layout)}
+    return {"state": "stopped", "why": why, "to_do": staging_notice.how_it_goes_on(layout)}
 
 
 def _paused(context: Context, layout: DatasetLayout, state: RunState) -> RunState:

@@ -24,9 +24,14 @@ from penstock.core.errors import IMPOSSIBLE, STATE_ANEW, FailedError, Interrupte
 from penstock.core.human import in_quotes, printable_lines
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.run_steps import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
-from penstock.dataset import documents, receipts, run_claims, staging_notice
+from penstock.dataset import (
+    dataset_lock,
+    documents,
+    receipts,
+    staging_notice,
+)
+from penstock.dataset.documents import Run, read_run
 from penstock.dataset.receipts import Reporter
-from penstock.dataset.run import Run, read_run
 from penstock.engine import journal
 from penstock.engine.sizing import cpus
 from penstock.fs import small_files
@@ -131,7 +136,7 @@ class Element:
         if BY_NAME[self._step].makes_change:
             dataset_folders.check_owner(self.layout)
         if self._step in RUN_IN_ELEMENTS:
-            run_claims.check(self.layout, self.run.id)
+            dataset_lock.check_claim(self.layout, self.run.id)
 
     def do(self, claim: Claim, fed: Callable[[], None] | None = None) -> int:
         """Do the shard of this claim; return the exit status.

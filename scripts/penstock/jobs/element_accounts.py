@@ -15,7 +15,7 @@ from penstock.core.element_documents import ELEMENT_USAGE, ElementRow, ElementUs
 from penstock.core.errors import PenstockError
 from penstock.core.run_steps import RUN_IN_ELEMENTS
 from penstock.dataset import documents
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import shard_claims
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Accounted
     from penstock.core.element_documents import ArrayLine, ElementReceipt
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 Worker = tuple[str, int]  # the array's name, and the worker's number, unique in the step

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.element_documents import ElementReceipt
 from penstock.core.errors import FailedError
 from penstock.core.layout import DATA, MANIFEST
-from penstock.dataset import documents, history, receipts
+from penstock.dataset import documents, receipts, release_records
 from penstock.fs import small_files
 from penstock.host.kernel_facts import host_name
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from penstock.core.run_documents import ShardInfo
     from penstock.dataset.context import Stop
+    from penstock.dataset.documents import Run
     from penstock.dataset.receipts import Reporter
-    from penstock.dataset.run import Run
     from penstock.engine.tasks import CopyTask, Outcome
     from penstock.jobs.bandwidth import LinkShare
     from penstock.jobs.shard_claims import Claim
@@ -89,8 +89,8 @@ def _copy(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         base=run.layout.release(base) / DATA if base else None,
         way=run.plan.way,
         moves=run.layout.intervals,
-        moved=history.moves_of(run.layout, run.release),
-        intervals=history.intervals(run.layout) if run.plan.carries else None,
+        moved=release_records.moves_of(run.layout, run.release),
+        intervals=release_records.intervals(run.layout) if run.plan.carries else None,
         stated=folder.stated if folder.stated.exists() else None,
         stagings=run_cleanup.planned(run),
         may_change=run.config.dataset.follow_limit.allowed(run.info.files),
@@ -146,7 +146,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
             task,
             longest=config.verify.carries_for,
             base_manifest=run.layout.release(base) / MANIFEST,
-            intervals=history.intervals(run.layout),
+            intervals=release_records.intervals(run.layout),
             audited=audit_store.of(run.layout, base),
         )
     if (adopted := folder.survey(index)).is_dir():

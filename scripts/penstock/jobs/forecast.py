@@ -27,7 +27,7 @@ from penstock.core.estimates import (
 )
 from penstock.core.run_documents import REHEARSAL, Decision, Load, decide
 from penstock.core.run_steps import BY_NAME
-from penstock.dataset import documents, history, receipts
+from penstock.dataset import documents, receipts, release_records
 from penstock.dataset.context import operations
 from penstock.fs.capabilities import facts
 from penstock.host import machine_settings
@@ -184,7 +184,7 @@ def other_steps(layout: DatasetLayout, files: int) -> OtherSteps | None:
     """Return the time of the steps beside copy for this number of files, in proportion to the last published
     run. None if no published run has readable receipts."""
     try:
-        line = next((line for line in history.lines(layout) if line.run), None)
+        line = next((line for line in release_records.history_lines(layout) if line.run), None)
         if line is None:
             return None
         done = [receipts.step(layout.run(line.run), step) for step in AFTER]
@@ -240,7 +240,7 @@ def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[Measu
     """
     rehearsal = _rehearsal(layout) if rehearsed else None
     try:
-        newest = list(islice(history.lines(layout), LOOKED_AT))
+        newest = list(islice(release_records.history_lines(layout), LOOKED_AT))
     except OSError:
         return
     for line in reversed(newest):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.dataset import documents, receipts
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.engine import pool
 from penstock.fs import small_files
 from penstock.host import kernel_facts, waits
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.core.element_documents import ArrayLine, ShardClaim
     from penstock.dataset.context import Stop
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.jobs.shard_claims import Claim
 
 

@@ -24,10 +24,17 @@ from penstock.core.errors import (
 )
 from penstock.core.layout import DATA
 from penstock.core.run_documents import PLAN
-from penstock.dataset import documents, history, receipts, run_claims, run_store, seals
+from penstock.dataset import (
+    dataset_lock,
+    documents,
+    receipts,
+    release_records,
+    run_store,
+    seals,
+)
+from penstock.dataset.documents import load_run
 from penstock.dataset.receipts import Progress
-from penstock.dataset.run import load
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.fs import capabilities, small_files
 from penstock.jobs import dataset_state
 from penstock.target import tree_removal
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.step_results import StagingStatus
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.target.links import Abandoned
 
 
@@ -237,7 +244,7 @@ def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
     Unlinking changes the ctime of files shared with other releases, and the note says that penstock did so.
     Raises the errors of `tree_removal.remove_tree`.
     """
-    with history.moving(layout, tree.name.strip(".").removesuffix(_SUFFIX)) as moved:
+    with release_records.moving(layout, tree.name.strip(".").removesuffix(_SUFFIX)) as moved:
         tree_removal.remove_tree(tree, context.spend, moved=moved)
 
 
@@ -316,7 +323,7 @@ def clean(
             text = f"{staging} stays: {held}"
             context.emit(run_steps.Warned(run.dataset, step, text=text))
             continue
-        if before is not None and run_claims.last(run.layout, theirs.id) >= before:
+        if before is not None and dataset_lock.last_claim_of(run.layout, theirs.id) >= before:
             text = f"the staging of run {key} stays: it may be newer than release {run.release}"
             context.emit(run_steps.Noted(run.dataset, step, text=text))
             continue
@@ -403,7 +410,7 @@ def _others(run: Run) -> Iterator[tuple[str, Run]]:
         if key == run.id or key.startswith("."):
             continue
         try:
-            theirs = load(layout, layout.run(key))
+            theirs = load_run(layout, layout.run(key))
             if key != theirs.id or seals.of_run(theirs) is None:
                 unpublished.append((_touched(theirs.folder), key, theirs))
         except (FailedError, NewerFormatError):
@@ -517,7 +524,7 @@ def _published(layout: DatasetLayout, folder: RunLayout, key: str) -> bool:
     if not folder.receipt("publish").exists():
         return False
     try:
-        run = load(layout, folder)
+        run = load_run(layout, folder)
         return run.id == key and seals.of_run(run) is not None
     except (FailedError, NewerFormatError):
         return False

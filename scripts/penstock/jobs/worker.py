@@ -17,7 +17,7 @@ from penstock.core.estimates import CLOCKS
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, receipts
 from penstock.dataset.receipts import replace_figures
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.engine import pool
 from penstock.engine.sizing import cpus
 from penstock.fs import small_files

@@ -20,7 +20,12 @@ from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIF
 from penstock.core.model import XXH3, Digest, Expected, Record, of_hex, part_of
 from penstock.core.run_documents import Load
 from penstock.core.seal import Tree, leaves
-from penstock.dataset import documents, history, receipts, seals
+from penstock.dataset import (
+    documents,
+    receipts,
+    release_records,
+    seals,
+)
 from penstock.fs import small_files
 from penstock.jobs import array_job
 from penstock.jobs.audit_store import drawn, takes
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo
     from penstock.core.seal import Seal, SealedManifest
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.tables.manifest import Files
     from penstock.tables.run_tables import ShardsWriter
 
@@ -115,7 +120,7 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
     |                                | lacks the seal's digest                          |
     """
     why = []
-    published_digest = history.published_seal(layout, release)
+    published_digest = release_records.published_seal(layout, release)
     if published_digest is not None and published_digest != digest:
         why.append(f"{SEAL}: it is not the one that was published ({published_digest} in the history)")
     stored = seals.Stored(seal, digest)

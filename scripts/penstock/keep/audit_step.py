@@ -38,8 +38,13 @@ from penstock.core.findings import (
 )
 from penstock.core.grades import answered_by, audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.dataset import history, last_end, receipts, reserve, verdicts
-from penstock.dataset.release_choice import check_stands, released, standing
+from penstock.dataset import (
+    receipts,
+    release_records,
+    reserve,
+    staging_notice,
+)
+from penstock.dataset.pins import check_release_stands, choose_release, release_standing
 from penstock.engine.shard_readings import AuditedRows
 from penstock.fs import small_files
 from penstock.fs.capabilities import traits_of_mount
@@ -125,7 +130,7 @@ def run(context: Context, dataset: str, request: AuditRequest | None = None) -> 
     """
     request = request or AuditRequest()
     layout = context.layout(dataset)
-    release = released(context, layout, request.release, STEP)
+    release = choose_release(context, layout, request.release, STEP)
     if dataset_folders.owns(layout):
         dataset_folders.check_owner(layout)
     else:
@@ -137,7 +142,7 @@ def run(context: Context, dataset: str, request: AuditRequest | None = None) -> 
 
 def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRequest) -> AuditResult:
     dataset, began = layout.dataset, time.time()
-    with auditing(context, layout, release, STEP), standing(layout, release, STEP):
+    with auditing(context, layout, release, STEP), release_standing(layout, release, STEP):
         _control_files_are_here(context, layout, release)
         seal, digest = audit_plan.read_seal(layout, release)
         choice = request.choice
@@ -205,7 +210,7 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
     """Return the paths for auditing another account's dataset, with this account's own state. The audit's
     findings do not reach the gate. Files that this account may not read are findings. The kernel hides from
     this account which pages are cached, so the audit claims `reread` at most."""
-    own = last_end.state_beside(layout, "this audit")
+    own = staging_notice.state_beside(layout, "this audit")
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(run_steps.Noted(layout.dataset, STEP, text))
     return own
@@ -429,7 +434,7 @@ def _close(
             yield finding
 
     audit_store.keep(audit_store.findings(folder), counted())
-    check_stands(layout, audit.release, STEP)
+    check_release_stands(layout, audit.release, STEP)
     skipped = _amounts(audit_store.kept_skipped(audit_store.skipped(folder)))
     unopened = sum(amount["files"] for amount in skipped.values())
     files = plan.files - unopened if plan else 0
@@ -516,23 +521,26 @@ def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared:
         bytes=result["bytes"],
         seconds=result["seconds"],
         promise=result["promise"],
-        ended=verdicts.now(),
-        by=history.user(),
+        ended=release_records.now(),
+        by=release_records.user(),
         skipped={kind: amount["files"] for kind, amount in result["skipped"].items()},
         grade=result["grade"],
         from_disks=set(result["methods"]) == {"disk"},
     )
-    published_digest = history.published_seal(layout, audit.release) or audit.seal
-    before = verdicts.read(layout, audit.release)
+    published_digest = release_records.published_seal(layout, audit.release) or audit.seal
+    before = release_records.read_verdict(layout, audit.release)
     if before is None or before.seal != published_digest:
-        before = verdicts.new(layout, audit.release, published_digest)
-    verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
+        before = release_records.new_verdict(layout, audit.release, published_digest)
+    release_records.write_verdict(
+        layout, release_records.audited(before, last, audit.choice, compared=compared)
+    )
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
     line: dict[str, object] = {key: value for key, value in result.items() if key in kept}
     if last.skipped:
         line["skipped"] = last.skipped
     small_files.append_line(
-        layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **history.this_author()._asdict()}
+        layout.audit_history,
+        {"event": STEP, "at": release_records.now(), **line, **release_records.this_author()._asdict()},
     )
 
 
@@ -542,16 +550,23 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     PreflightError for another account, ConfigError for an unknown release, FailedError, LockedError."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
-    release = released(context, layout, release, STEP)
-    with auditing(context, layout, release, STEP), standing(layout, release, STEP):
-        before = verdicts.read(layout, release)
-        counts = verdicts.standing(before)
+    release = choose_release(context, layout, release, STEP)
+    with auditing(context, layout, release, STEP), release_standing(layout, release, STEP):
+        before = release_records.read_verdict(layout, release)
+        counts = release_records.standing_findings(before)
         result: OverruleResult = {
             "dataset": dataset, "release": release, "status": "OVERRULED", "counts": counts, "why": why,
         }  # fmt: skip
         if before is not None and counts:
-            verdicts.write(layout, verdicts.overruled(before, why, history.user()))
-            line = {"event": "overrule", "at": verdicts.now(), **result, **history.this_author()._asdict()}
+            release_records.write_verdict(
+                layout, release_records.overruled(before, why, release_records.user())
+            )
+            line = {
+                "event": "overrule",
+                "at": release_records.now(),
+                **result,
+                **release_records.this_author()._asdict(),
+            }
             small_files.append_line(layout.audit_history, line)
     return result
 
@@ -566,10 +581,10 @@ def judge(result: AuditResult) -> None:
     if result["status"] == "FINDINGS":
         advice = "tell the account that stages the dataset"
         if result["owner"]:
-            advice = verdicts.advice(result["dataset"], result["counts"])
+            advice = release_records.advice_on(result["dataset"], result["counts"])
         raise FindingsError(
             "the audit found deviations",
             where=f"{result['dataset']}/{result['release']}",
-            why=verdicts.counts_text(result["counts"]),
+            why=release_records.counts_text(result["counts"]),
             hint=f"they are listed in {result['all_findings']}; {advice}",
         )

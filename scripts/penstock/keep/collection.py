@@ -26,7 +26,14 @@ from penstock.core.errors import (
 from penstock.core.human import in_quotes
 from penstock.core.layout import CURRENT, DATA, RunLayout
 from penstock.core.step_results import Frees
-from penstock.dataset import documents, history, pins, reserve, run_claims, run_store
+from penstock.dataset import (
+    dataset_lock,
+    documents,
+    pins,
+    release_records,
+    reserve,
+    run_store,
+)
 from penstock.fs import capabilities
 from penstock.fs.owners import group_name, user_name
 from penstock.fs.safe_open import OPEN_FOLDER, storage_error
@@ -44,8 +51,8 @@ if TYPE_CHECKING:
     from penstock.core.dataset_documents import RemovalMark
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
+    from penstock.dataset.documents import Run
     from penstock.dataset.pins import ReleasePin
-    from penstock.dataset.run import Run
     from penstock.keep.retention_decision import Criteria, ReleaseDecision
 
 
@@ -257,10 +264,10 @@ def take_back(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
         pin=name,
         of=pin.uid,
         told=pin.words(),
-        author=history.this_author(),
+        author=release_records.this_author(),
     )
     context.assert_held()
-    history.append(layout, line)
+    release_records.append_history(layout, line)
     notices.withdraw(layout.pins, name)
     return pin
 
@@ -477,7 +484,7 @@ def clear(context: Context, layout: DatasetLayout) -> int:
 
 def _refuse(context: Context, layout: DatasetLayout) -> None:
     """Raise PreflightError if a command is working on the dataset, or it contains files of others."""
-    claim = run_claims.highest(layout)
+    claim = dataset_lock.highest_claim(layout)
     ways = [dataset_state.of_claim(context, layout, claim)] if claim else []
     ways += [f"array {array.array} has not ended" for array in live_arrays(context, layout.dataset)]
     ways += [

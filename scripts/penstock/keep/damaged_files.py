@@ -14,7 +14,7 @@ from penstock.config.access_rules import sealed_rules
 from penstock.core.dataset_documents import Repair, RepairCounts
 from penstock.core.errors import FailedError, PenstockError
 from penstock.core.layout import DATA, MANIFEST
-from penstock.dataset import history, verdicts
+from penstock.dataset import release_records
 from penstock.fs import capabilities
 from penstock.fs.owners import is_mapped, numbers_here
 from penstock.jobs import audit_store
@@ -196,18 +196,22 @@ class HardLinkedDamage:
                 at=capabilities.stamp(self.layout.releases),
                 dataset=self.layout.dataset,
                 release=sibling,
-                author=history.this_author(),
+                author=release_records.this_author(),
                 audit=audit.id,
                 repaired=sorted(paths)[:NAMED],
                 counts=RepairCounts(len(paths), 0),
                 fsync_ends=fsync_ends,
             )
-            history.append(self.layout, line)
-            before = verdicts.read(self.layout, sibling)
+            release_records.append_history(self.layout, line)
+            before = release_records.read_verdict(self.layout, sibling)
             if before is None:
-                before = verdicts.new(self.layout, sibling, audit_plan.read_seal(self.layout, sibling)[1])
+                before = release_records.new_verdict(
+                    self.layout, sibling, audit_plan.read_seal(self.layout, sibling)[1]
+                )
             fell = {
                 later.id: Counter(f.kind for f in findings_of(self.layout, later) if f.path in paths)
                 for later in audit_store.since_whole(self.layout, sibling)
             }
-            verdicts.write(self.layout, verdicts.mended(before, audit.id, fell, len(paths)))
+            release_records.write_verdict(
+                self.layout, release_records.mended(before, audit.id, fell, len(paths))
+            )

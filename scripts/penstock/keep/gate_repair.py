@@ -31,7 +31,7 @@ from penstock.core import run_steps
 from penstock.core.errors import FindingsError, LockedError
 from penstock.core.findings import AuditSelection
 from penstock.core.layout import DATA
-from penstock.dataset import gate, pins, verdicts
+from penstock.dataset import gate, pins, release_records
 from penstock.fs.owners import user_name
 from penstock.jobs import audit_store, dataset_state
 from penstock.jobs.dataset_hold import lock_of
@@ -96,13 +96,16 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         release = gate.current(layout)
         seal = audit_plan.read_seal(layout, release).seal
         results: list[RepairResult] = []
-        standing = verdicts.standing(verdicts.read(layout, release))
+        standing = release_records.standing_findings(release_records.read_verdict(layout, release))
         if standing and layout.repair(release).plan.exists():
             # A killed repair is continued with the files that it fetched. After another audit it would have
             # to start again.
             results.append(_repair(context, layout, seal, standing, wish))
         looked = _look(context, layout, release, seal, wish)
-        counts = verdicts.standing(verdicts.read(layout, release)) or looked["counts"]
+        counts = (
+            release_records.standing_findings(release_records.read_verdict(layout, release))
+            or looked["counts"]
+        )
         if counts:
             results.append(_repair(context, layout, seal, counts, wish))
             repair_step.judge(results[-1])
@@ -195,7 +198,8 @@ def _repair(
         raise FindingsError(
             "the release is damaged, and is not repaired while others read it",
             where=str(layout.release(release)),
-            why=f"{verdicts.counts_text(counts)}; {'; '.join(pin.words() for pin in held[:NAMED])}{more}",
+            why=f"{release_records.counts_text(counts)}; "
+            f"{'; '.join(pin.words() for pin in held[:NAMED])}{more}",
             hint="when they have ended, run the same again; "
             f"`penstock repair {layout.dataset}` looks at no pin",
         )

@@ -7,7 +7,7 @@ sends the notices that a killed command owed. For each notice a mark is made:
 
 | event     | owed for                                                       | id             |
 |-----------|----------------------------------------------------------------|----------------|
-| failed    | a noted failure (`dataset.last_end`), except by a signal       | its time       |
+| failed    | a noted failure (`dataset.staging_notice`), except by a signal       | its time       |
 | findings  | a gate that damage closed                                      | release, why   |
 | published | the newest publication, until it is LATE seconds old           | release, time  |
 | stale     | a last success older than `notify.stale`                       | its time       |
@@ -31,7 +31,7 @@ from penstock.config import loader
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import PenstockError
 from penstock.core.human import SECOND, nanoseconds
-from penstock.dataset import gate, history, last_end
+from penstock.dataset import gate, release_records, staging_notice
 from penstock.dataset import holder as holders
 from penstock.dataset.context import layout_of
 from penstock.fs import small_files
@@ -79,10 +79,10 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
         try:
             loader.refuse(config, file, ("notify.command",))
             if not os.path.lexists(layout.state):
-                layout = last_end.own_layout(layout)
+                layout = staging_notice.own_layout(layout)
             owed += _owed(config, layout)
             _forget(layout, {notice.mark for notice in owed})
-            if failed and name in failed and last_end.find(layout) is None:
+            if failed and name in failed and staging_notice.find_end(layout) is None:
                 owed.append(Notice("failed", "", failed[name], f"penstock run {name}"))
             program = f"penstock --config {shlex.quote(str(file.absolute()))} "
             owed = [notice._replace(go_on=_COMMAND.sub(program, notice.go_on)) for notice in owed]
@@ -96,7 +96,7 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
 
 def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
     again, now = f"penstock run {layout.dataset}", time.time()
-    if (end := last_end.find(layout)) and not end.stopped:
+    if (end := staging_notice.find_end(layout)) and not end.stopped:
         yield Notice("failed", f"{end.given.at:.3f}", "; ".join(filter(None, (end.why, end.hint))), again)
     if not (dataset_folders.owns(layout) and dataset_folders.check_marker(layout)):
         return
@@ -105,13 +105,13 @@ def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
     if judgement.state == gate.DAMAGED and error:
         words = judgement.problem
         yield Notice("findings", f"{release}-{crc32(words.encode()):08x}", words, error.hint, release)
-    for line in history.lines(layout):
+    for line in release_records.history_lines(layout):
         if isinstance(line, Publication):
             published = nanoseconds(line.at) / SECOND
             if now - published < LATE:
                 yield Notice("published", f"{line.release}-{published:.0f}", release=line.release)
             break
-    success = last_end.last_success(layout)
+    success = staging_notice.last_success(layout)
     if success and now - success > config.notify.stale:
         yield Notice("stale", f"{success:.0f}", f"no run for {(now - success) / 86400:.1f} d", again, release)
 

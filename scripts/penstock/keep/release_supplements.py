@@ -12,8 +12,8 @@ from penstock.config.settings import DescribeConfig
 from penstock.core.dataset_documents import Signing
 from penstock.core.errors import ConfigError, FindingsError, PreflightError
 from penstock.core.layout import MANIFEST, SEAL
-from penstock.dataset import history, receipts, seals
-from penstock.dataset.release_choice import check_stands, released
+from penstock.dataset import receipts, release_records, seals
+from penstock.dataset.pins import check_release_stands, choose_release
 from penstock.extras import croissant
 from penstock.extras.croissant import PublishedRelease
 from penstock.fs.safe_open import storage_error
@@ -41,7 +41,7 @@ def describe(context: Context, dataset: str, release: str | None) -> Described:
     """Describe a release. Raises ConfigError if it does not exist, FindingsError if its manifest does not
     match the seal, PreflightError if this account may not read it."""
     layout = context.layout(dataset)
-    release = released(context, layout, release, "describe")
+    release = choose_release(context, layout, release, "describe")
     folder = layout.release(release)
     try:
         stored = seals.in_folder(folder)
@@ -74,7 +74,7 @@ def describe(context: Context, dataset: str, release: str | None) -> Described:
             hint="ask the dataset's owner for the group that may read it",
         ) from None
     except OSError as error:
-        check_stands(layout, release, "describe")
+        check_release_stands(layout, release, "describe")
         raise storage_error(error, "the release cannot be described", str(folder)) from error
     words = context.dataset(dataset).describe or DescribeConfig()
     described = PublishedRelease(folder, stored, words)
@@ -103,7 +103,7 @@ def sign(context: Context, dataset: str, release: str | None) -> Signed:
     layout = context.layout(dataset)
     key = _key(layout)
     dataset_folders.check_owner(layout)
-    release = released(context, layout, release, SIGN)
+    release = choose_release(context, layout, release, SIGN)
     with holding(context, dataset, "", SIGN):
         stored = audit_plan.read_seal(layout, release)
         if not seals.problem(layout, release, stored):
@@ -123,10 +123,10 @@ def sign(context: Context, dataset: str, release: str | None) -> Signed:
             dataset=dataset,
             release=release,
             claim=context.hold.number if context.hold else 0,
-            author=history.this_author(),
+            author=release_records.this_author(),
             seal=stored.digest,
         )
-        history.append(layout, line)
+        release_records.append_history(layout, line)
         context.assert_held()
         seals.put(layout, release, made)
     return {"dataset": dataset, "release": release, "signed": True}

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import dataset_documents
 from penstock.core.dataset_documents import Removal, RemovalMark, Rollback, RollbackIntent
 from penstock.core.errors import FailedError, FindingsError
-from penstock.dataset import documents, gate, history, pins, run_claims, run_store
+from penstock.dataset import (
+    dataset_lock,
+    documents,
+    gate,
+    pins,
+    release_records,
+    run_store,
+)
 from penstock.fs import capabilities, small_files
 from penstock.fs.safe_open import storage_error
 from penstock.jobs import audit_store
@@ -64,7 +71,7 @@ BARRED = 30 * 86400.0
 def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
     """Mark a release for removal, durably, with the reason `why`. The caller holds the lock. Raises
     FailedError if it is marked already, and the errors of `safe_open.storage_error`."""
-    author = history.this_author()
+    author = release_records.this_author()
     at = capabilities.stamp(layout.releases)
     made = RemovalMark(
         release_facts.release,
@@ -162,7 +169,7 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
     that prevented a rename."""
     for path in folders:
         context.stop.check()
-        with history.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
+        with release_records.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
             tree_removal.remove_release(path, context.spend, moved=moved)
     before = capabilities.now(layout.releases) - BARRED
     with os.scandir(layout.releases) as entries:
@@ -211,15 +218,18 @@ def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None
         )
         context.assert_held()
         try:
-            history.append(layout, line)
-            history.note_intervals(layout)
+            release_records.append_history(layout, line)
+            release_records.note_intervals(layout)
         except OSError as error:
             raise storage_error(error, "a removal cannot be noted", str(layout.history)) from error
     unmark(layout, mark)
 
 
 def _in_history(layout: DatasetLayout, mark: RemovalMark) -> bool:
-    return any(isinstance(line, Removal) and line.nonce == mark.nonce for line in history.lines(layout))
+    return any(
+        isinstance(line, Removal) and line.nonce == mark.nonce
+        for line in release_records.history_lines(layout)
+    )
 
 
 def _removed(layout: DatasetLayout, mark: RemovalMark) -> Path:
@@ -273,7 +283,7 @@ def lead_current(context: Context, layout: DatasetLayout, release: str | None) -
     if wanted == current:
         return Led(wanted, "", False)
     pins.make_folder(context, layout, wanted)
-    author, claim = history.this_author(), run_claims.number(layout)
+    author, claim = release_records.this_author(), dataset_lock.claim_number(layout)
     at = capabilities.stamp(layout.releases)
     intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, author, claim)
     documents.write(dataset_documents.ROLLBACK_INTENT, layout.rollback, intent)
@@ -320,9 +330,10 @@ def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> No
     )
     context.assert_held()
     if not any(
-        isinstance(earlier, Rollback) and earlier.nonce == line.nonce for earlier in history.lines(layout)
+        isinstance(earlier, Rollback) and earlier.nonce == line.nonce
+        for earlier in release_records.history_lines(layout)
     ):
-        history.append(layout, line)
+        release_records.append_history(layout, line)
     notices.forget_notice(layout.rollback)
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo
     from penstock.core.seal import Seal
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.keep.damaged_files import HardLinkedDamage
     from penstock.tables.run_tables import ShardsWriter
     from penstock.target.file_replacement import Mender

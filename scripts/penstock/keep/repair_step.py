@@ -26,8 +26,8 @@ from penstock.core.findings import (
     also_repaired,
 )
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
-from penstock.dataset import history, receipts, reserve, verdicts
-from penstock.dataset.release_choice import released, standing
+from penstock.dataset import receipts, release_records, reserve
+from penstock.dataset.pins import choose_release, release_standing
 from penstock.fs import capabilities
 from penstock.fs.safe_open import printable, storage_error
 from penstock.jobs import audit_store
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Record
     from penstock.core.step_results import RepairResult
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.target.file_replacement import Mender
 
 
@@ -68,8 +68,8 @@ def run(
     unknown release, FailedError without an audit, FindingsError if the manifest is damaged, LockedError."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
-    release = released(context, layout, release, STEP)
-    verdict = verdicts.read(layout, release)
+    release = choose_release(context, layout, release, STEP)
+    verdict = release_records.read_verdict(layout, release)
     stands = {findings.audit for findings in verdict.stands} if verdict else set()
     audits = audit_store.since_whole(layout, release, stands)
     if not audits:
@@ -82,7 +82,7 @@ def run(
     def repair() -> RepairResult:
         with (
             auditing(context, layout, release, STEP),
-            standing(layout, release, STEP),
+            release_standing(layout, release, STEP),
             holding(context, dataset, "", STEP, release=release),
         ):
             return _repair(context, layout, audits, spared)
@@ -305,8 +305,12 @@ def _close(
     _note(layout, audit, done, fetched, ends)
     hard_linked.note(audit, ends)
     standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
-    before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
-    verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))
+    before = release_records.read_verdict(layout, audit.release) or release_records.new_verdict(
+        layout, audit.release, audit.seal
+    )
+    release_records.write_verdict(
+        layout, release_records.repaired(before, audit.id, standing, sum(not d.why for d in done))
+    )
     context.emit(run_steps.Ended(layout.dataset, STEP, result))
     return result
 
@@ -325,7 +329,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[PathOutcome], fetc
         at=capabilities.stamp(layout.releases),
         dataset=layout.dataset,
         release=audit.release,
-        author=history.this_author(),
+        author=release_records.this_author(),
         audit=audit.id,
         repaired=repaired[:NAMED],
         unrepairable=failed[:NAMED],
@@ -333,7 +337,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[PathOutcome], fetc
         fetched_bytes=fetched,
         fsync_ends=ends,
     )
-    history.append(layout, line)
+    release_records.append_history(layout, line)
 
 
 def judge(result: RepairResult) -> None:

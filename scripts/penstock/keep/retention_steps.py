@@ -12,7 +12,13 @@ from penstock.core import human, run_steps
 from penstock.core.dataset_documents import Removal
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import DATA
-from penstock.dataset import gate, history, pins, reserve, staging_notice
+from penstock.dataset import (
+    gate,
+    pins,
+    release_records,
+    reserve,
+    staging_notice,
+)
 from penstock.jobs import share_rule
 from penstock.jobs.dataset_hold import holding
 from penstock.keep import collection, removals, retention_decision
@@ -114,7 +120,10 @@ def _refuse_held(layout: DatasetLayout, decisions: Sequence[ReleaseDecision], hi
 
 
 def _was_removed(layout: DatasetLayout, release: str) -> bool:
-    return any(isinstance(line, Removal) and line.release == release for line in history.lines(layout))
+    return any(
+        isinstance(line, Removal) and line.release == release
+        for line in release_records.history_lines(layout)
+    )
 
 
 def _done(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import VerifyConfig
     from penstock.core.model import Entry
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.sources.port import Source
     from penstock.tables.manifest import Files
 

@@ -24,7 +24,7 @@ from penstock.core.dataset_documents import (
 from penstock.core.errors import ConfigError, FindingsError, NewerFormatError, PenstockError, PreflightError
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import SIGNATURE
-from penstock.dataset import gate, seals, verdicts
+from penstock.dataset import gate, release_records, seals
 from penstock.fs import small_files
 from penstock.look.releases import Folder, release_row
 from penstock.target import dataset_folders
@@ -194,7 +194,7 @@ def shown(
     lines = history(layout)
     stored, verdict = read.judgement.stored, read.judgement.verdict
     findings = read.row["findings"]
-    since = verdicts.read_since(verdict, stored.seal) if stored else None
+    since = release_records.read_since(verdict, stored.seal) if stored else None
     return {
         "dataset": layout.dataset,
         "row": read.row,
@@ -210,7 +210,7 @@ def shown(
         "manifests": manifests,
         "read_back": since.strftime("%Y-%m-%dT%H:%M:%SZ") if since else None,
         "verdict": verdict_document.VERDICT.to_json(verdict) if verdict else None,
-        "advice": verdicts.advice(layout.dataset, findings) if findings else "",
+        "advice": release_records.advice_on(layout.dataset, findings) if findings else "",
         "history": _of(lines["lines"], name),
         "audits": _of(audits(layout)["lines"], name),
     }

@@ -21,7 +21,7 @@ from penstock.core.dataset_documents import Publication, Repair
 from penstock.core.errors import PenstockError
 from penstock.core.human import SECOND, nanoseconds, printable
 from penstock.core.layout import SEAL
-from penstock.dataset import gate, history, last_end
+from penstock.dataset import gate, release_records, staging_notice
 from penstock.dataset.context import Context
 from penstock.fs import capabilities
 from penstock.jobs import dataset_state
@@ -145,13 +145,13 @@ def _history(layout: DatasetLayout) -> Values:
     line with its seal."""
     published: dict[str, Publication] = {}
     repaired = 0
-    for line in history.lines(layout):
+    for line in release_records.history_lines(layout):
         if isinstance(line, Publication):
             published.setdefault(line.seal, line)
         elif isinstance(line, Repair):
             repaired += line.counts.repaired
     return {
-        "last_success_timestamp_seconds": last_end.last_success(layout),
+        "last_success_timestamp_seconds": staging_notice.last_success(layout),
         "releases_published_total": len(published),
         "copied_files_total": sum(line.copied_files for line in published.values()),
         "copied_bytes_total": sum(line.copied_bytes for line in published.values()),

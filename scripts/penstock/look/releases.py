@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.errors import LOOK_AT_FILE, FailedError, PenstockError, PreflightError
 from penstock.core.layout import ADOPT_TRIAL, DATASET_NAME, PROBE, UNDER_WAY
-from penstock.dataset import gate, pins, run_claims, verdicts
+from penstock.dataset import (
+    dataset_lock,
+    gate,
+    pins,
+    release_records,
+)
+from penstock.dataset.documents import read_run
 from penstock.dataset.pins import ShownPins
-from penstock.dataset.run import read_run
 from penstock.fs import small_files
 from penstock.fs.owners import user_name
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
@@ -253,7 +258,7 @@ def _row(
     now: datetime,
     pinned: Mapping[str, LastPin],
 ) -> ReleaseRow:
-    last, pin = verdicts.last(judgement.verdict), pinned.get(judgement.release)
+    last, pin = release_records.last_audit_of(judgement.verdict), pinned.get(judgement.release)
     row: ReleaseRow = {
         "release": judgement.release,
         "path": str(judgement.data),
@@ -325,7 +330,7 @@ def _running(layout: DatasetLayout) -> str | None:
     cannot know."""
     try:
         os.listdir(layout.state)
-        claim = run_claims.highest(layout)
+        claim = dataset_lock.highest_claim(layout)
         return read_run(layout.run(claim.run)).release if claim and claim.run else ""
     except (OSError, PenstockError):
         return None

@@ -15,8 +15,8 @@ from penstock.cluster.port import abilities_of
 from penstock.core import human
 from penstock.core.errors import FindingsError, PenstockError
 from penstock.core.human import SECOND, TEXT, brief, nanoseconds, printable
-from penstock.dataset import gate, pins, verdicts
-from penstock.dataset.submission_log import ArrayBook
+from penstock.dataset import gate, pins, release_records
+from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import dataset_state, run_cleanup, shares
 from penstock.jobs.dataset_state import ENDED, UNKNOWN
 from penstock.look.views import text_layout
@@ -74,7 +74,7 @@ def _published(judgement: Judgement) -> StatusResult:
     if judgement.stored is not None:
         seal = judgement.stored.seal
         answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
-    answer["last_audit"] = verdicts.last(judgement.verdict)
+    answer["last_audit"] = release_records.last_audit_of(judgement.verdict)
     return answer
 
 

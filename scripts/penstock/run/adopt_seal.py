@@ -24,7 +24,7 @@ from penstock.core.findings import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.human import in_quotes
 from penstock.core.layout import STATE, DatasetLayout
 from penstock.dataset import documents, run_store, seals
-from penstock.dataset.run import load
+from penstock.dataset.documents import load_run
 from penstock.jobs import adoption_store, dataset_state
 from penstock.jobs.dataset_hold import holding
 from penstock.jobs.run_cleanup import give_back
@@ -34,7 +34,7 @@ from penstock.target import adopted_files, dataset_folders, modes
 if TYPE_CHECKING:
     from penstock.core.step_results import AdoptionResult, SealingResult
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 STEP = "adopt"
 ASIDE = ".not-adopted"  # suffix of the folder for files that the release does not contain
@@ -115,7 +115,7 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
         folder = layout.run(name)
         mark = documents.read_adopted_tree(folder) if folder.run_file.exists() else None
         if mark is not None and mark.tree == str(tree):
-            run = load(layout, folder)
+            run = load_run(layout, folder)
             # If another tree came to the same path later, it is not the tree of this run.
             if not os.path.lexists(tree) or (
                 seals.of_run(run) is None and documents.stands_in(mark, run.data)

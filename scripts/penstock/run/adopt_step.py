@@ -29,7 +29,7 @@ from penstock.core.findings import (
 )
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
-from penstock.dataset import documents, last_end, receipts
+from penstock.dataset import documents, receipts, staging_notice
 from penstock.engine.checksums import combine, compose, judge_giant, listed
 from penstock.fs import small_files
 from penstock.fs.safe_open import storage_error
@@ -114,7 +114,7 @@ def _layout(context: Context, dataset: str) -> DatasetLayout:
         dataset_folders.check_owner(layout)
         if layout.state.is_dir():
             return layout
-    own = last_end.state_beside(layout, "this comparison")
+    own = staging_notice.state_beside(layout, "this comparison")
     context.emit(run_steps.Noted(dataset, STEP, f"what is seen is kept in {own.adoptions}"))
     return own
 
@@ -170,7 +170,7 @@ def _not_the_same(tree: Path, source: Source) -> None:
 
 
 def _places(layout: DatasetLayout) -> set[Path]:
-    return {layout.adoptions, last_end.own_layout(layout).adoptions}
+    return {layout.adoptions, staging_notice.own_layout(layout).adoptions}
 
 
 def _meet(
@@ -219,7 +219,7 @@ def _meet(
             if folder.folder.exists():
                 tree_removal.remove_tree(folder.folder, context.spend)
             if layout.state_root == context.config.target.state_root:
-                theirs, mine = adoption.layout(last_end.own_layout(layout)), RunLayout(spool)
+                theirs, mine = adoption.layout(staging_notice.own_layout(layout)), RunLayout(spool)
                 if adoption_store.bring(theirs, mine):
                     plan = documents.load(run_documents.PLAN, mine.plan)
                     closing_walk.mark_differed(mine, plan, adoption, _places(layout))

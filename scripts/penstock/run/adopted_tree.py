@@ -28,7 +28,7 @@ from penstock.core.layout import RunLayout
 from penstock.core.model import DIGEST_BYTES, Copied, Entry, Reuse, Surveyed, of_hex
 from penstock.core.row_codec import reused_line
 from penstock.dataset import documents
-from penstock.dataset.run import read_plan
+from penstock.dataset.documents import read_plan
 from penstock.engine import journal
 from penstock.fs.capabilities import facts
 from penstock.fs.tree import Calls
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.core.dataset_documents import AdoptedTree
     from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.jobs.run_cleanup import AbandonedStaging
     from penstock.tables.run_tables import ShardSurvey
     from penstock.target.adopted_files import Settled

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.element_documents import ElementReceipt
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry, Pin
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.estimates import Estimate
     from penstock.core.step_results import CopyReceipt, StepReceipt
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 STEP = "copy"
 

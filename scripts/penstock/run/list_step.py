@@ -27,13 +27,13 @@ from penstock.core.human import in_quotes
 from penstock.core.layout import EMPTY_FOLDERS
 from penstock.dataset import (
     documents,
-    history,
-    orders,
+    release_records,
     reserve,
     run_store,
     seals,
+    submitted_arrays,
 )
-from penstock.dataset.run import Run, read_run
+from penstock.dataset.documents import Run, read_run
 from penstock.fs import small_files
 from penstock.fs.safe_open import storage_error
 from penstock.jobs import controller_memory, dataset_state, run_cleanup
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.step_results import ListResult
     from penstock.dataset.context import Context
-    from penstock.dataset.run_claims import HeldDataset
+    from penstock.dataset.dataset_lock import HeldDataset
     from penstock.sources.port import Source
 
 STEP = "list"
@@ -82,7 +82,7 @@ def run(context: Context, dataset: str) -> ListResult:
     try:
         dataset_folders.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
-            orders.clear_cancel(layout)
+            submitted_arrays.clear_cancel(layout)
             removals.settle_interrupted(context, layout)
             receipt = _list(context, config, layout, sources, hold)
             reserve.fill(layout)
@@ -144,7 +144,7 @@ def _list(
     if published:
         # Remove the stagings that publish did not remove, except the stagings of later runs, which may
         # continue.
-        run_cleanup.clean(context, run, before=history.claim_of(layout, info.run))
+        run_cleanup.clean(context, run, before=release_records.claim_of(layout, info.run))
         run_cleanup.prune(context, layout)
         dataset_state.note_success(context, layout)
     if published and (kept := run_store.kept(run)):

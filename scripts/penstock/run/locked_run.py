@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.core.step_results import StepReceipt
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 def with_lock(

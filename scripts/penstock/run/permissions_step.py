@@ -23,7 +23,7 @@ from penstock.target import modes
 if TYPE_CHECKING:
     from penstock.core.step_results import PermissionsReceipt, StepReceipt
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 STEP = "permissions"
 

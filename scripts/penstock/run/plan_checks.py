@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.fs.stores import DataStates
     from penstock.jobs.forecast import Totals
     from penstock.run.previous_release import BaseRelease

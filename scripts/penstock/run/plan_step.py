@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from penstock.core.run_steps import CheckResult
     from penstock.core.step_results import PlanResult
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.jobs.run_cleanup import AbandonedStaging
 
 STEP = "plan"

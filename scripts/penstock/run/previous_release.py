@@ -16,8 +16,13 @@ from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import MANIFEST
 from penstock.core.model import PLAIN, STRONG_CHECKSUM, Reuse
-from penstock.dataset import receipts, run_store, seals, verdicts
-from penstock.dataset.run import load
+from penstock.dataset import (
+    receipts,
+    release_records,
+    run_store,
+    seals,
+)
+from penstock.dataset.documents import load_run
 from penstock.tables.manifest import read_columns as manifest_columns
 from penstock.tables.row_streams import RowCursor
 from penstock.tables.run_tables import SHARD_FORM, read_listing_columns, whole_files
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.jobs.forecast import Totals
     from penstock.run.adopted_tree import AdoptedRows
     from penstock.run.target_findings import TakeOver, TargetProbe
@@ -443,7 +448,7 @@ def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> BaseRelease:
     if not sealed or not manifest.is_file():
         return none(f"release {current} has no seal or manifest that can be read")
     try:
-        theirs = load(layout, layout.run(sealed))
+        theirs = load_run(layout, layout.run(sealed))
         differing = _other_policy(theirs, run)
         other_digests = theirs.config.verify.digests != run.config.verify.digests
     except FailedError:
@@ -511,7 +516,7 @@ def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tupl
         return False, "all linked files are read back: the inode numbers here change"
     try:
         stored = seals.find(run.layout, release)
-        verdict = verdicts.read(run.layout, release)
+        verdict = release_records.read_verdict(run.layout, release)
         held = notices.standing_holds(run.layout, release)
         whole = stored is not None and stored.seal.manifests[MANIFEST].sha256 == receipts.file_digest(
             base.manifest
@@ -520,7 +525,7 @@ def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tupl
         whole, verdict, held = False, None, None
     if not whole:
         return False, f"all linked files are read back: the manifest of release {release} is damaged"
-    if verdicts.BYTES & verdicts.standing(verdict).keys():
+    if release_records.BYTES & release_records.standing_findings(verdict).keys():
         return False, f"all linked files are read back: an audit found other bytes in release {release}"
     if held is not None:
         return False, f"all linked files are read back: release {release} is held: {held}"

@@ -23,13 +23,12 @@ from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, FindingsError
 from penstock.core.layout import DATA
 from penstock.dataset import (
-    history,
     pins,
     receipts,
+    release_records,
     reserve,
     run_store,
     seals,
-    verdicts,
 )
 from penstock.engine import journal
 from penstock.extras import croissant as description
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.step_results import CopyReceipt, PublishReceipt, StepReceipt
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 STEP = "publish"
 ROUNDS = 3  # number of verifications of files touched after verify, before publish fails
@@ -76,7 +75,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         _seal(context, run)
         _describe(context, run)
         _sign(run)
-        verdicts.forget(layout, info.release)
+        release_records.forget_verdict(layout, info.release)
         # A removed release of this name left this receipt. If the receipt stayed, this publication would end
         # before it adds its line to the history.
         receipts.drop(run.folder.receipt(STEP))
@@ -96,7 +95,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     seal = stored.seal
     removals.settle_interrupted(context, layout)
     context.assert_held()
-    history.note_intervals(layout)
+    release_records.note_intervals(layout)
     before = dataset_folders.current(layout)
     settled = run_store.settled(run)
     if not settled:
@@ -110,7 +109,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             release=info.release,
             run=info.run,
             claim=context.hold.number if context.hold else 0,
-            author=history.this_author(),
+            author=release_records.this_author(),
             seal=stored.digest,
             root=seal.records.root,
             files=seal.files,
@@ -123,7 +122,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             files, size = plan.files - plan.unchanged - plan.taken, plan.unchanged_bytes + plan.taken_bytes
             line = replace(line, copied_files=files, copied_bytes=plan.bytes - size)
             line = replace(line, retries=copy.get("retries", 0))
-        history.append(layout, line)
+        release_records.append_history(layout, line)
         if not fresh and not settled:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
             context.emit(run_steps.Noted(dataset, STEP, text=text))
@@ -235,7 +234,7 @@ def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:
     The history then has only the seal of an earlier, removed release of this name. After a completed
     publication any other seal is forged.
     """
-    noted_seal = history.published_seal(run.layout, run.release)
+    noted_seal = release_records.published_seal(run.layout, run.release)
     return noted_seal not in (None, stored.digest) and not run.folder.receipt(STEP).exists()
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.core.element_documents import ElementOutcome
     from penstock.core.step_results import VerifyReceipt
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 STEP = "verify"
 SHOWN = 5  # number of files in a warning, at most

@@ -23,7 +23,7 @@ from penstock.core.run_documents import (
     size_distance,
     spread_by_size,
 )
-from penstock.dataset import documents, staging_notice, verdicts
+from penstock.dataset import documents, release_records, staging_notice
 from penstock.dataset.context import HELD
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
@@ -196,7 +196,7 @@ def rehearse(
                     remove_tree(layout.rehearsal, context.spend)
                 apart = [round(size_distance(sizes, _sizes(now, giant)), 4) for _, sizes in done]
                 legs = tuple(leg._replace(distance=d) for (leg, _), d in zip(done, apart, strict=True))
-                at, drawn = verdicts.now(), sample.num_rows
+                at, drawn = release_records.now(), sample.num_rows
                 kept = Rehearsal(dataset, at, host_name(), files, drawn, legs, knee(legs), stage.durability)
                 leg = kept.leg
                 before = estimates.seconds(leg.files, leg.bytes, 1, forecast.element_rates(layout))

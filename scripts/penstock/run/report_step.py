@@ -18,7 +18,15 @@ from penstock.core.errors import FindingsError
 from penstock.core.estimates import Work, pebibyte_miles_an_hour, reached
 from penstock.core.grades import CARRIED, SERVERS, answered_by
 from penstock.core.run_steps import RUN_IN_ELEMENTS, WITH_RECEIPT
-from penstock.dataset import gate, last_end, receipts, run_claims, run_store, seals, verdicts
+from penstock.dataset import (
+    dataset_lock,
+    gate,
+    receipts,
+    release_records,
+    run_store,
+    seals,
+    staging_notice,
+)
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts, traits_of_mount
 from penstock.jobs import element_accounts, forecast, shard_claims
@@ -34,8 +42,8 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo
     from penstock.core.step_results import StepReceipt
     from penstock.dataset.context import Context
+    from penstock.dataset.documents import Run
     from penstock.dataset.gate import Judgement
-    from penstock.dataset.run import Run
     from penstock.look.views.keys import (
         AmendedFiles,
         ElementResult,
@@ -169,7 +177,7 @@ def judged(judgement: Judgement, readers: Judgement) -> Result:
     These are the last audit and, if the release's gate is closed, {status, why, findings}. `readers` is the
     judgement of `current`, which adds the release that readers use.
     """
-    last = verdicts.last(judgement.verdict)
+    last = release_records.last_audit_of(judgement.verdict)
     shown: Result = {"last_audit": last} if last else {}
     if readers.release:
         shown |= {"current_release": readers.release, "path": str(readers.data)}
@@ -394,9 +402,9 @@ def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]
                 return f"{step}: {path}: {why}"
     missing = next((step for step in WITH_RECEIPT if not done.get(step)), "publish")
     fallback = f"{missing} has not ended" if plan else "it was not planned yet"
-    end, claim = last_end.find(layout), run_claims.highest(layout)
+    end, claim = staging_notice.find_end(layout), dataset_lock.highest_claim(layout)
     return (
-        last_end.described(layout, end).get("why", fallback)
+        staging_notice.described_end(layout, end).get("why", fallback)
         if end and claim and claim.run == run.id
         else fallback
     )

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from penstock.core.step_results import StepReceipt
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.tables.manifest import Files, SeenRow
 
 

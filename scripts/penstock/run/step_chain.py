@@ -28,7 +28,7 @@ from penstock.run.read_back import read_back
 if TYPE_CHECKING:
     from penstock.core.step_results import VerifyReceipt
     from penstock.dataset.context import Context
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
 
 
 def ensure_closed(context: Context, run: Run) -> None:

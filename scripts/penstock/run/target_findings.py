@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.core.findings import Held
     from penstock.core.model import Copied, Entry, Reuse
     from penstock.core.run_steps import CheckResult
-    from penstock.dataset.run import Run
+    from penstock.dataset.documents import Run
     from penstock.jobs.run_cleanup import AbandonedStaging
 
 

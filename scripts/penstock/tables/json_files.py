@@ -106,7 +106,7 @@ class KeptFolders:
 # Both ends are ctimes from the file system, so no host's clock matters. An interval is written after the
 # changes that it excuses. If the process is killed before it records a change, the changed file is read back.
 # Each process writes its own file, `intervals/<name>`. The next command that writes to the dataset, and so
-# holds its lock, moves the interval to the history (`dataset.history`).
+# holds its lock, moves the interval to the history (`dataset.release_records`).
 
 EVERY = 2.0  # seconds between two saves: at most their links and unlinks are missing if the process is killed
 LINES = 4  # most lines that a command that adds intervals leaves in the history for one release

@@ -339,9 +339,9 @@ def _is_there(root: Path, hold: Hold) -> bool:
 # | a posting: a message of  | many accounts may      | any account | that its maker says so       | 0644 |
 # | one account to all       | write, sticky (1777)   |             |                              |      |
 #
-# Notices report the last audit (`dataset.verdicts`) and who stages now (`dataset.staging_notice`). Postings
-# are readers' pins (`dataset.pins`). The mark of a removal (`keep.removals`) is a notice made like a posting,
-# so that only one process can make it. All functions except `touch` are durable on return.
+# Notices report the last audit (`dataset.release_records`) and who stages now (`dataset.staging_notice`).
+# Postings are readers' pins (`dataset.pins`). The mark of a removal (`keep.removals`) is a notice made like a
+# posting, so that only one process can make it. All functions except `touch` are durable on return.
 #
 # A notice is trusted because only its folder's owner and root can make a file there. The file's account does
 # not count: a restore by root, or a partial chown, must neither close a gate nor forget the findings.

@@ -23,7 +23,7 @@ from penstock.cluster.port import ArraySpec, State
 from penstock.core.errors import ConfigError, FailedError, LockedError, PreflightError, TransientError
 from penstock.core.layout import DatasetLayout
 from penstock.core.run_steps import RUN_IN_ELEMENTS
-from penstock.dataset import orders, rights
+from penstock.dataset import rights, submitted_arrays
 from penstock.fs import small_files
 from penstock.host import interpreter, kernel_facts
 
@@ -255,7 +255,7 @@ def _cancelled(config: Config, work: Work) -> bool:
     """Return whether a dataset of this work was cancelled since its submission."""
     target = config.target
     layouts = [DatasetLayout(target.root, name, target.state_root) for name in work.datasets]
-    return any(orders.cancel_ordered_at(layout) > work.at for layout in layouts)
+    return any(submitted_arrays.cancel_ordered_at(layout) > work.at for layout in layouts)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from penstock.core.layout import DATA
 from penstock.core.run_steps import AFTER_LIST
 from penstock.dataset import run_store
 from penstock.dataset.context import layout_of
-from penstock.dataset.orders import INVOCATION
+from penstock.dataset.submitted_arrays import INVOCATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -41,7 +41,7 @@ from penstock.core.errors import (
 from penstock.core.human import in_quotes
 from penstock.dataset import staging_notice
 from penstock.dataset.context import layout_of
-from penstock.dataset.orders import INVOCATION, CancelMark
+from penstock.dataset.submitted_arrays import INVOCATION, CancelMark
 from penstock.host import interpreter, kernel_facts, waits
 from penstock.workflow import (
     controller,

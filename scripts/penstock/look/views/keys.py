@@ -148,7 +148,7 @@ class Result(TypedDict, total=False):
     histogram: Sequence[Sequence[int]]  # [[upper bound of size, files, bytes], ...], as in RunInfo
     # [[seconds since the copy began, bytes so far, files so far], ...], ascending
     throughput: Sequence[Sequence[float]]
-    last_audit: AuditShown  # the release's last audit, from `dataset.verdicts`
+    last_audit: AuditShown  # the release's last audit, from `dataset.release_records`
     findings: Mapping[str, int]  # number of standing findings by kind
     # the first hundred failed files, at most; `failed` is the number of all failed files
     failures: list[Failed]
