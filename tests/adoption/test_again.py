@@ -19,8 +19,8 @@ from tests.target.conftest import need
 from penstock.config.loader import TESTED
 from penstock.core.errors import LockedError
 from penstock.dataset import staging_notice
-from penstock.jobs import adoption_store, array_job
-from penstock.jobs.dataset_hold import lock_of
+from penstock.jobs import array_job, audits_and_adoptions
+from penstock.jobs.dataset_state import lock_of
 from penstock.run import adopt_step
 from penstock.tables import run_tables
 
@@ -113,7 +113,7 @@ def killed(folder: Path, config: Path, copy: Path, moment: Callable[[Path], bool
 
 def _listing(path: Path) -> bool:
     # It lasts some milliseconds: on a loaded machine it can pass unseen, and the next moment counts.
-    return path.name.startswith(adoption_store.NEW) or _planned(path)
+    return path.name.startswith(audits_and_adoptions.NEW) or _planned(path)
 
 
 def _planned(path: Path) -> bool:
@@ -178,10 +178,10 @@ def test_many_small_files_of_a_survey_are_joined(tmp_path: Path) -> None:
 
 
 def test_the_oldest_comparisons_are_removed(place: Place) -> None:
-    for number in range(adoption_store.KEPT + 2):
+    for number in range(audits_and_adoptions.ADOPTIONS_KEPT + 2):
         (place.source / f"late{number}").write_bytes(b"late")
         result = compared(place)
     layout = staging_notice.state_beside(place.context.layout("data"), "this comparison")
     left = {path.name for path in layout.adoptions.iterdir()}
-    assert len(left) == adoption_store.KEPT
+    assert len(left) == audits_and_adoptions.ADOPTIONS_KEPT
     assert result["adoption"] in left

@@ -17,7 +17,7 @@ from penstock.core.findings import (
 )
 from penstock.core.grades import is_soon
 from penstock.core.model import Record
-from penstock.jobs.audit_store import takes
+from penstock.jobs.audits_and_adoptions import takes
 from penstock.keep.audit_plan import rows
 from penstock.tables.manifest import Files
 

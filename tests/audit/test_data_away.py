@@ -27,7 +27,7 @@ from penstock.core.findings import (
 )
 from penstock.core.grades import audit_grade
 from penstock.dataset import release_records
-from penstock.jobs import audit_store
+from penstock.jobs import audits_and_adoptions
 from penstock.keep import audit_step, repair_step
 from penstock.look.views import text_layout
 
@@ -150,10 +150,13 @@ def test_s16_released_files_are_offline_whatever_may_be_recalled(
     assert result["skipped"]["offline"]["files"] == 1
     assert "FINDINGS (1 changed, not read: 1 offline)" in render_audit(result)
     # What may be bad among the skipped is not known: an earlier finding stands, and a repair goes by it.
-    newest, older = audit_store.since_whole(staged.layout("data"), result["release"]), result["audit"]
+    newest, older = (
+        audits_and_adoptions.since_whole(staged.layout("data"), result["release"]),
+        result["audit"],
+    )
     assert [one.id for one in newest] == [older]
     audit_step.run(staged, "data")
-    assert len(audit_store.since_whole(staged.layout("data"), result["release"])) == 2
+    assert len(audits_and_adoptions.since_whole(staged.layout("data"), result["release"])) == 2
 
 
 def test_s16_holes_without_a_block_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

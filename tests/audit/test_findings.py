@@ -119,10 +119,10 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
 
 
 def _last(context: Context) -> Any:
-    from penstock.jobs import audit_store
+    from penstock.jobs import audits_and_adoptions
 
     layout = context.layout("data")
-    return next(a for a, end in audit_store.audits_of(layout) if end is not None)
+    return next(a for a, end in audits_and_adoptions.audits_of(layout) if end is not None)
 
 
 def test_what_a_killed_repair_left_is_found_and_set_right(staged: Context) -> None:

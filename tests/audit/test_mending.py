@@ -21,8 +21,8 @@ from penstock.config.settings import VerifyConfig
 from penstock.core.errors import FindingsError, LockedError
 from penstock.core.findings import AuditSelection
 from penstock.dataset import gate, pins, release_records
-from penstock.jobs.audit_store import drawn
-from penstock.jobs.dataset_hold import lock_of
+from penstock.jobs.audits_and_adoptions import drawn
+from penstock.jobs.dataset_state import lock_of
 from penstock.keep import audit_step, gate_repair
 from penstock.target import notices
 

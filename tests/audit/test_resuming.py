@@ -17,7 +17,7 @@ from tests.support.staging_runs import events_of, tree
 from penstock.core.errors import ConfigError, LockedError
 from penstock.core.findings import AuditSelection, SoonFirst
 from penstock.fs import small_files
-from penstock.jobs import array_job, audit_store
+from penstock.jobs import array_job, audits_and_adoptions
 from penstock.keep import audit_plan, audit_step
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _looked(path: Path) -> int:
 def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable[[Path], bool]) -> None:
     killed(large, tmp_path, moment)
     layout = large.layout("data")
-    audit, end = next(audit_store.audits_of(layout))
+    audit, end = next(audits_and_adoptions.audits_of(layout))
     assert not end
     looked = _looked(audit.layout(layout).folder)
     events_of(large).clear()
@@ -104,7 +104,7 @@ def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable
     assert result["resumed"] == looked
     assert result["rows"] == COUNT
     # It is closed: the same question is a new audit from here.
-    assert audit_store.open_audit(layout, audit.release, audit.seal, AuditSelection()) is None
+    assert audits_and_adoptions.open_audit(layout, audit.release, audit.seal, AuditSelection()) is None
 
 
 def test_killed_between_its_elements_end_and_its_report(large: Context, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_killed_between_its_elements_end_and_its_report(large: Context, tmp_path
         return bool(stopped) and _settled(path)
 
     killed(large, tmp_path, ended, limit="6MiB/s")
-    audit, end = next(audit_store.audits_of(layout))
+    audit, end = next(audits_and_adoptions.audits_of(layout))
     assert not end
     result = audit_step.run(large, "data")
     assert result["audit"] == audit.id
@@ -145,13 +145,13 @@ def test_an_audit_that_was_given_up_is_not_met_again(staged: Context) -> None:
     layout = staged.layout("data")
     _, digest = audit_plan.read_seal(layout, data_of(staged).parent.name)
     release = data_of(staged).parent.name
-    old = audit_store.begin(layout, release, digest, AuditSelection(), None)
-    assert audit_store.open_audit(layout, release, digest, AuditSelection()) == old
-    assert audit_store.open_audit(layout, release, "sha256:other", AuditSelection()) is None
-    assert audit_store.open_audit(layout, release, digest, AuditSelection("sample", 0.5)) is None
+    old = audits_and_adoptions.begin_audit(layout, release, digest, AuditSelection(), None)
+    assert audits_and_adoptions.open_audit(layout, release, digest, AuditSelection()) == old
+    assert audits_and_adoptions.open_audit(layout, release, "sha256:other", AuditSelection()) is None
+    assert audits_and_adoptions.open_audit(layout, release, digest, AuditSelection("sample", 0.5)) is None
     long_ago = time.time() - array_job.STALE - 60
     os.utime(old.layout(layout).folder / "audit.json", (long_ago, long_ago))
-    assert audit_store.open_audit(layout, release, digest, AuditSelection()) is None
+    assert audits_and_adoptions.open_audit(layout, release, digest, AuditSelection()) is None
 
 
 def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[str, bytes]) -> None:
@@ -165,10 +165,10 @@ def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[s
         found += result["findings"]
     assert bytes_read == sum(map(len, files.values()))
     assert [f.path for f in found] == ["d0/f00"]
-    assert audit_store.next_slice(staged.layout("data"), "", "", 3, 0.0).turn == 0
+    assert audits_and_adoptions.next_slice(staged.layout("data"), "", "", 3, 0.0).turn == 0
     # What ended keeps what it found, and no more.
     layout = staged.layout("data")
-    for audit, _ in audit_store.audits_of(layout):
+    for audit, _ in audits_and_adoptions.audits_of(layout):
         names = set(os.listdir(audit.layout(layout).folder))
         assert names == {"audit.json", "findings.jsonl", "result.json"}
 
@@ -207,12 +207,16 @@ def test_the_slice_that_follows(
     layout = staged.layout("data")
     for release, turn, soon_first in finished:
         choice = AuditSelection("slice", turn=turn, turns=4, soon_first=soon_first)
-        audit = audit_store.begin(layout, release, "sha256:aa", choice, None)
+        audit = audits_and_adoptions.begin_audit(layout, release, "sha256:aa", choice, None)
         small_files.write_json(audit.layout(layout).result, {})
-    audit_store.begin(layout, "r1", "sha256:aa", AuditSelection("slice", turn=1, turns=4), None)
-    other = audit_store.begin(layout, "r1", "sha256:aa", AuditSelection("slice", turn=1, turns=5), None)
+    audits_and_adoptions.begin_audit(
+        layout, "r1", "sha256:aa", AuditSelection("slice", turn=1, turns=4), None
+    )
+    other = audits_and_adoptions.begin_audit(
+        layout, "r1", "sha256:aa", AuditSelection("slice", turn=1, turns=5), None
+    )
     small_files.write_json(other.layout(layout).result, {})
-    assert audit_store.next_slice(layout, "r1", "sha256:aa", 4, soon) == following
+    assert audits_and_adoptions.next_slice(layout, "r1", "sha256:aa", 4, soon) == following
 
 
 def test_two_audits_at_once_are_refused(staged: Context) -> None:
@@ -227,7 +231,7 @@ def test_the_limit_is_shared_by_the_elements(staged: Context) -> None:
     layout = staged.layout("data")
     release = data_of(staged).parent.name
     seal, digest = audit_plan.read_seal(layout, release)
-    audit = audit_store.begin(layout, release, digest, AuditSelection(), 1000)
+    audit = audits_and_adoptions.begin_audit(layout, release, digest, AuditSelection(), 1000)
     audit_plan.plan(staged, layout, audit, seal)
     told = json.loads(audit.layout(layout).run_file.read_text())
     assert told["config"]["engine"]["limit"] == 1000

@@ -35,7 +35,7 @@ from penstock.dataset import (
     seals,
 )
 from penstock.fs import small_files
-from penstock.jobs import audit_store
+from penstock.jobs import audits_and_adoptions
 from penstock.keep import audit_step
 from penstock.run import report_step
 
@@ -278,12 +278,12 @@ def test_memory_does_not_grow_with_the_findings(tmp_path: Path) -> None:
         return (Finding(kind, f"folder/file-{i:08d}", "a reason of some length" * 4) for i in range(count))
 
     shape, end = tmp_path / "shape", tmp_path / "end"
-    audit_store.keep(shape, many("missing"))
+    audits_and_adoptions.keep_findings(shape, many("missing"))
     tracemalloc.start()
-    said = audit_step._unsaid(many("changed"), audit_store.kept(shape))
-    audit_store.keep(end, said)
-    audit_store.keep(end, audit_step._unsaid(many("unread"), iter(())))
+    said = audit_step._unsaid(many("changed"), audits_and_adoptions.kept_findings(shape))
+    audits_and_adoptions.keep_findings(end, said)
+    audits_and_adoptions.keep_findings(end, audit_step._unsaid(many("unread"), iter(())))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert sum(1 for _ in audit_store.kept(end)) == count
+    assert sum(1 for _ in audits_and_adoptions.kept_findings(end)) == count
     assert peak < 2 << 20

@@ -9,7 +9,7 @@ from importlib import resources
 import pytest
 
 from penstock.core import run_steps
-from penstock.jobs.element_work import WORK
+from penstock.jobs.element import WORK
 
 
 @pytest.mark.parametrize("step", run_steps.TABLE, ids=lambda step: step.name)

@@ -18,7 +18,7 @@ from penstock.core import (
 from penstock.core.run_documents import ProbeReport
 from penstock.core.seal import Seal
 from penstock.dataset.holder import Holder
-from penstock.jobs import audit_store
+from penstock.jobs import audits_and_adoptions
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "scripts/penstock"
@@ -43,7 +43,7 @@ def names_in(module: Path) -> set[str]:
 
 def test_each_file_that_the_layout_names_stands_in_formats() -> None:
     names = names_in(Path(layout.__file__)) | {"cancelled.json"}
-    names |= {one for one in names_in(Path(audit_store.__file__)) if "." in one}
+    names |= {one for one in names_in(Path(audits_and_adoptions.__file__)) if "." in one}
     assert {"lock", "claims", "plan.json", "seen", "manifest.parquet"} <= names | {"seen"}
     missing = {one for one in names if not re.search(rf"[`/.]{re.escape(one)}\b", FORMATS)}
     assert not missing

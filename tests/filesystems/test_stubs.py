@@ -13,7 +13,7 @@ from tests.filesystems.test_staging import Place
 from tests.support.staging_runs import tree
 from tests.vendors.beegfs_cluster import Cluster
 
-from penstock.jobs import audit_store
+from penstock.jobs import audits_and_adoptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ class Staged(Place):
         """Audit on the other node: what it said, and its result."""
         done = self.penstock(1, "audit", "data")
         assert done.returncode == 0, done.stdout + done.stderr
-        newest, ended = next(audit_store.audits_of(self.layout))
+        newest, ended = next(audits_and_adoptions.audits_of(self.layout))
         assert ended
         result: dict[str, object] = json.loads(newest.layout(self.layout).result.read_bytes())
         return done.stdout, result

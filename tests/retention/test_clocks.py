@@ -13,7 +13,7 @@ from tests.support.clocks import ahead
 from tests.support.commands import ROOT
 
 from penstock.dataset import gate, pins
-from penstock.jobs import adoption_store, audit_store
+from penstock.jobs import audits_and_adoptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,16 +83,16 @@ def test_audits_are_read_in_the_order_in_which_they_began(releases: Releases, tm
     """One of a host whose clock was ahead stood before those that came after it, and hid what they found."""
     releases.begin_with("A")
     assert told(releases, tmp_path, 10 * DAY, "audit", "data").returncode == 0
-    first = [audit.id for audit, _ in audit_store.audits_of(releases.layout)]
+    first = [audit.id for audit, _ in audits_and_adoptions.audits_of(releases.layout)]
     assert releases.command("audit", "data").returncode == 0
-    assert [audit.id for audit, _ in audit_store.audits_of(releases.layout)][1:] == first
+    assert [audit.id for audit, _ in audits_and_adoptions.audits_of(releases.layout)][1:] == first
 
 
 @pytest.mark.parametrize(("days", "old"), [(0, False), (6, False), (8, True), (-1, True)])
 def test_what_a_comparison_read_counts_for_a_week_and_not_when_it_was_read_in_the_future(
     days: float, old: bool
 ) -> None:
-    assert adoption_store.too_old(time.time_ns() - int(days * DAY * 1e9)) is old
+    assert audits_and_adoptions.too_old(time.time_ns() - int(days * DAY * 1e9)) is old
 
 
 def test_a_reading_that_lies_in_the_future_opens_no_gate(releases: Releases) -> None:

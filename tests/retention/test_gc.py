@@ -31,7 +31,7 @@ from penstock.dataset.dataset_lock import DatasetLock
 from penstock.fs.owners import user_name
 from penstock.host import kernel_facts
 from penstock.host.kernel_facts import JobEnvironment
-from penstock.jobs import audit_store, share_rule
+from penstock.jobs import audits_and_adoptions, share_rule
 from penstock.jobs.shares import holders_of, look, removing
 from penstock.keep import (
     audit_step,
@@ -582,9 +582,9 @@ def test_the_rotation_of_audits_goes_on_after_its_release_was_removed(releases: 
     for _ in range(2):
         done = releases.command("audit", "data", "--release", first, "--fraction", "1/3")
         assert done.returncode == 0, done.stderr
-    assert audit_store.next_slice(releases.layout, "", "", 3, 0.0).turn == 2
+    assert audits_and_adoptions.next_slice(releases.layout, "", "", 3, 0.0).turn == 2
     assert releases.command("remove", "data", first, "--now").returncode == 0
-    assert audit_store.next_slice(releases.layout, "", "", 3, 0.0).turn == 2
+    assert audits_and_adoptions.next_slice(releases.layout, "", "", 3, 0.0).turn == 2
     assert len(os.listdir(releases.layout.audits)) == 1
 
 

@@ -20,8 +20,8 @@ from penstock.core.findings import AuditSelection, SoonFirst
 from penstock.core.seal import SealedReadDelay
 from penstock.dataset import gate, release_records, seals
 from penstock.fs import capabilities, small_files
-from penstock.jobs import audit_store
-from penstock.jobs.audit_store import takes
+from penstock.jobs import audits_and_adoptions
+from penstock.jobs.audits_and_adoptions import takes
 from penstock.keep import audit_step, removals
 from penstock.keep.audit_step import AuditRequest
 from penstock.run import report_step
@@ -447,7 +447,7 @@ def test_what_was_read_back_soon_is_audited_first_and_that_counts_as_a_reading(
     assert seal.evidence.read_after == SealedReadDelay(0, 0, 1)
     files = [audit_step.run(context, "data", AuditRequest(rotate=2))["files"]]
     layout = context.layout("data")
-    ((audit, _),) = audit_store.audits_of(layout, seal.release)
+    ((audit, _),) = audits_and_adoptions.audits_of(layout, seal.release)
     assert audit.choice.soon_first == SoonFirst(1 / 101)
     read = {path for path in records(context) if takes(audit.choice, path, soon=path == "new/1")}
     assert "new/1" in read

@@ -26,7 +26,7 @@ from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.host import waits as heartbeat
 from penstock.jobs import array_orders, dataset_state
 from penstock.jobs.array_runner import still_alive
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.target import reveal, tree_removal
 
 if TYPE_CHECKING:

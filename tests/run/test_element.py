@@ -25,7 +25,7 @@ from penstock.fs import small_files
 from penstock.host import kernel_facts
 from penstock.host.kernel_facts import JobEnvironment
 from penstock.host.waits import HEARTBEAT
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.jobs.element import Element, attempt_name, host_name
 
 if TYPE_CHECKING:

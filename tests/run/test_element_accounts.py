@@ -38,7 +38,7 @@ from penstock.dataset.context import Stop
 from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.host import kernel_facts, waits
 from penstock.host.kernel_facts import JobEnvironment
-from penstock.jobs import element_accounts
+from penstock.jobs import worker
 from penstock.jobs.element import Limits
 from penstock.jobs.worker import accounting, run_worker
 from penstock.run import report_step
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
-    from penstock.jobs.element_accounts import ElementAccounts
+    from penstock.jobs.worker import ElementAccounts
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def accounts_of(context: Context) -> ElementAccounts:
     found = [
         receipts.element(run.folder, step, index) for step in ("copy", "verify") for index in run.indices
     ]
-    return element_accounts.gather(context, run, [one for one in found if one is not None])
+    return worker.gather_accounts(context, run, [one for one in found if one is not None])
 
 
 def test_a_local_run_has_a_row_for_each_worker(context: Context, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, 
 from penstock.core.human import in_quotes
 from penstock.core.model import Entry, Listed
 from penstock.dataset import run_store
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.listing.collection import Gathered, gather, ordered
 from penstock.run import list_step
 from penstock.tables.run_tables import read_listing

@@ -28,7 +28,7 @@ from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.fs import small_files
 from penstock.host import kernel_facts, waits
 from penstock.host.kernel_facts import JobEnvironment, host_name
-from penstock.jobs import element_work, reading_beside, shard_claims
+from penstock.jobs import element, reading_beside, shard_claims
 from penstock.jobs.element import Limits
 from penstock.jobs.reading_beside import CopiedShards
 from penstock.jobs.worker import run_worker
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.documents import Run
     from penstock.engine.tasks import Outcome
-    from penstock.jobs.element_work import Attempt
+    from penstock.jobs.element import Attempt
 
 FILES = {f"d{number % 3}/{number:02d}": bytes([number]) * (1000 + number) for number in range(24)}
 SHARDS = 6
@@ -271,13 +271,13 @@ def test_giants_that_were_finished_can_be_written_where_a_part_is_copied_again(
     run = run_store.open_run(giants.layout("data"))
     work(run)
     modes: list[int] = []
-    copy = element_work.WORK["copy"]
+    copy = element.WORK["copy"]
 
     def looks(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         modes.extend((run.data / name).stat().st_mode for name in ("giant", "huge"))
         return copy(attempt)
 
-    monkeypatch.setitem(element_work.WORK, "copy", looks)  # type: ignore[arg-type]
+    monkeypatch.setitem(element.WORK, "copy", looks)  # type: ignore[arg-type]
     os.unlink(run.folder.receipt("copy", 1))
     assert go(giants, after="plan")["published"]
     assert len(modes) == 2
@@ -397,7 +397,7 @@ def test_it_waits_for_a_copy_that_moves(run: Run, monkeypatch: pytest.MonkeyPatc
 def test_the_next_shard_begins_while_the_last_rows_of_one_are_on_their_way(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy, first = element_work.WORK["copy"], threading.Event()
+    copy, first = element.WORK["copy"], threading.Event()
 
     def waits(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         """The first shard ends when the second one has begun."""
@@ -410,7 +410,7 @@ def test_the_next_shard_begins_while_the_last_rows_of_one_are_on_their_way(
         return done
 
     second = threading.Event()
-    monkeypatch.setitem(element_work.WORK, "copy", waits)  # type: ignore[arg-type]
+    monkeypatch.setitem(element.WORK, "copy", waits)  # type: ignore[arg-type]
     work(run, reads_back=False)
     spans = sorted(
         (receipt.started, receipt.ended)
@@ -425,7 +425,7 @@ def test_the_next_shard_begins_while_the_last_rows_of_one_are_on_their_way(
 def test_the_next_shard_waits_for_half_of_the_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that begin together would end together, and nothing be copied while both wait for the disk."""
     answers: list[list[bool]] = []
-    copy = element_work.WORK["copy"]
+    copy = element.WORK["copy"]
 
     def asks(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         assert attempt.fed is not None
@@ -436,7 +436,7 @@ def test_the_next_shard_waits_for_half_of_the_bytes(run: Run, monkeypatch: pytes
         answers.append(shown)
         return copy(attempt)
 
-    monkeypatch.setitem(element_work.WORK, "copy", asks)  # type: ignore[arg-type]
+    monkeypatch.setitem(element.WORK, "copy", asks)  # type: ignore[arg-type]
     assert work(run, reads_back=False) == 0
     assert answers == [[False, False, True]] * SHARDS
 

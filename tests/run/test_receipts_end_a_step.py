@@ -18,7 +18,7 @@ from penstock.core.errors import FailedError, InterruptedRunError, TransientErro
 from penstock.dataset.context import Stop
 from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.host import waits
-from penstock.jobs import array_runner, array_watch, wait_report
+from penstock.jobs import array_runner, array_watch, element_outcomes
 from penstock.jobs.array_runner import still_alive
 
 if TYPE_CHECKING:
@@ -189,8 +189,8 @@ def test_after_six_hours_without_an_answer_a_step_ends_by_name(
 ) -> None:
     """What is known without a query, such as the most elements of an array, is no answer."""
     monkeypatch.setattr(array_watch, "SILENT", 0.3)
-    monkeypatch.setattr(wait_report, "EVERY", 0.0)
-    monkeypatch.setattr(wait_report, "FIRST", 0.0)
+    monkeypatch.setattr(element_outcomes, "EVERY", 0.0)
+    monkeypatch.setattr(element_outcomes, "FIRST", 0.0)
     stage = Stage(tmp_path, how_of(Status(State.FAILED)), silent=10**9)
     with pytest.raises(FailedError) as raised:
         stage.go([0, 1])

@@ -52,7 +52,7 @@ from penstock.core.run_documents import (
 )
 from penstock.core.run_steps import Warned
 from penstock.dataset import documents
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.jobs.forecast import cost_rate, element_rates, known
 from penstock.look import explanation, release_comparison
 from penstock.run import rehearsal

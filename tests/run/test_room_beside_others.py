@@ -34,10 +34,10 @@ from penstock.dataset.context import Stop
 from penstock.dataset.staging_notice import LONGEST, living_below
 from penstock.fs import capabilities
 from penstock.jobs import array_orders, share_rule
-from penstock.jobs.dataset_hold import holding
-from penstock.jobs.element_work import Attempt, Paces
+from penstock.jobs.dataset_state import holding
+from penstock.jobs.element import Attempt, Paces
+from penstock.jobs.forecast import lowered
 from penstock.jobs.shard_claims import Claim
-from penstock.jobs.target_room import lowered
 from penstock.keep import audit_step, repair_step, retention_steps
 from penstock.run import copy_step, list_step, plan_step
 from penstock.target import tree_removal

@@ -35,7 +35,7 @@ from penstock.dataset.context import Stop
 from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import dataset_state
 from penstock.jobs.array_runner import element_command
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.look import status_report
 from penstock.run import report_step
 

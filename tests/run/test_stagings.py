@@ -22,7 +22,7 @@ from penstock.dataset import dataset_lock, run_store
 from penstock.dataset.documents import read_plan
 from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import run_cleanup
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.look import status_report
 
 if TYPE_CHECKING:

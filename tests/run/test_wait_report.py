@@ -7,7 +7,7 @@ import time
 import pytest
 
 from penstock.cluster.port import State, Status
-from penstock.jobs.wait_report import Element, WaitReport
+from penstock.jobs.element_outcomes import Element, WaitReport
 
 PENDING, RUNNING = State.PENDING, State.RUNNING
 

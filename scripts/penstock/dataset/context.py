@@ -145,7 +145,7 @@ class Context:
     copy_unchanged: bool = False
     controller: str = ""  # process of this step's workflow, `<pid>.<start time in ticks>`; "" if run by hand
     clock: Callable[[], float] = time.time  # seconds since the epoch, for the age of readings
-    hold: HeldDataset | None = None  # the present step's lock and claim (`jobs.dataset_hold`)
+    hold: HeldDataset | None = None  # the present step's lock and claim (`jobs.dataset_state`)
     # function that the present step calls before n metadata operations on the target
     # (`host.pacing`)
     spend: Callable[[int], None] = unlimited

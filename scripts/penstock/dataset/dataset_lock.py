@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # The lock of a dataset: a file on the target. Its holder alone may change the dataset.
 #
-# Each step that changes a dataset holds it (`jobs.dataset_hold`). An audit has a lock file of its
+# Each step that changes a dataset holds it (`jobs.dataset_state`). An audit has a lock file of its
 # own. Creating the file is atomic between nodes on every file system (link, or O_EXCL); flock is not, since
 # BeeGFS may keep it on one node. The holder touches the file every `HEARTBEAT`. Others take it over by these
 # rules:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 # | `LONGEST`, or with other fields            |                      | |
 #
 # A notice is *living* if the first or second row applies. Plans add up the bytes that living notices announce
-# (`jobs.target_room`). The other fields are for people. A step continues if its notice cannot be written:
+# (`jobs.forecast`). The other fields are for people. A step continues if its notice cannot be written:
 # functions that write raise neither OSError nor PenstockError.
 
 LONGEST = 4096  # most bytes of a notice

@@ -7,7 +7,7 @@ A job's folder has the layout of a run, so that its elements (processes) run the
 A new kind of job needs:
 
 - a row of `core.run_steps`, a call of `cut` with the job's rows, and a call of `describe`
-- a row of `jobs.element_work`: an element's work on a shard
+- a row of `jobs.element`: an element's work on a shard
 - its folders in `core.layout` (`dataset.staging_notice` for accounts that do not stage) and
   `dataset.submitted_arrays`
 - special receipts, if any, in `dataset.receipts`

@@ -21,9 +21,8 @@ from penstock.dataset.receipts import Progress
 from penstock.dataset.submitted_arrays import ArrayBook, CancelMark
 from penstock.fs.safe_open import storage_error
 from penstock.host import waits
-from penstock.jobs import shard_claims, wait_report
-from penstock.jobs.element_outcomes import Ends, NodeFailures
-from penstock.jobs.wait_report import EVERY, Element, WaitReport
+from penstock.jobs import element_outcomes, shard_claims
+from penstock.jobs.element_outcomes import EVERY, Element, Ends, NodeFailures, WaitReport
 from penstock.target import notices
 
 if TYPE_CHECKING:
@@ -452,7 +451,7 @@ def tell_amounts(watch: Watch) -> tuple[int, int, int | None]:
     if watch.amounts is not None:
         watch.amounts(files, size)
     watch.uses(sum(status.state is State.RUNNING for status in watch.statuses.values()), size)
-    states = wait_report.states(watch.statuses)
+    states = element_outcomes.states(watch.statuses)
     back = watch.proven.bytes_begun(watch.run, "verify", watch.done) if watch.step == "copy" else None
     watch.context.emit(run_steps.Progressed(watch.dataset, watch.step, files, size, failed, states, back))
     return files, size, back

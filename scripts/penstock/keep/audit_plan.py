@@ -28,7 +28,7 @@ from penstock.dataset import (
 )
 from penstock.fs import small_files
 from penstock.jobs import array_job
-from penstock.jobs.audit_store import drawn, takes
+from penstock.jobs.audits_and_adoptions import drawn, takes
 from penstock.tables.manifest import ChecksumFile, checksums, read_files
 from penstock.tables.run_tables import EXPECTED
 from penstock.target import reveal

@@ -2,7 +2,7 @@
 resumed.
 
 Elements (processes here, or SLURM jobs) read the bytes. This process submits and watches them, compares the
-tree, and writes the audit's state (`audit_store`). For the dataset's owner it also writes a line of
+tree, and writes the audit's state (`audits_and_adoptions`). For the dataset's owner it also writes a line of
 `audits.jsonl`, and the verdict, which opens or closes the gate. On a full target it uses files of the
 dataset's reserve.
 
@@ -49,10 +49,10 @@ from penstock.engine.shard_readings import AuditedRows
 from penstock.fs import small_files
 from penstock.fs.capabilities import traits_of_mount
 from penstock.fs.store_checks import data_states
-from penstock.jobs import audit_store
+from penstock.jobs import audits_and_adoptions
 from penstock.jobs.array_runner import run_array
 from penstock.jobs.array_supervision import started_event
-from penstock.jobs.dataset_hold import lock_of
+from penstock.jobs.dataset_state import lock_of
 from penstock.jobs.forecast import element_time
 from penstock.keep import audit_plan
 from penstock.keep.audit_tree import findings_without_data, tree_findings
@@ -148,10 +148,10 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
         choice = request.choice
         if request.rotate:
             soon = _soon(layout, release, seal)
-            choice = audit_store.next_slice(layout, release, digest, request.rotate, soon)
-        audit = None if request.times else audit_store.open_audit(layout, release, digest, choice)
+            choice = audits_and_adoptions.next_slice(layout, release, digest, request.rotate, soon)
+        audit = None if request.times else audits_and_adoptions.open_audit(layout, release, digest, choice)
         if audit is None:
-            audit = audit_store.begin(
+            audit = audits_and_adoptions.begin_audit(
                 layout,
                 release,
                 digest,
@@ -166,7 +166,7 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
             audit = audit._replace(limit=request.limit)
             context.emit(run_steps.Noted(dataset, STEP, f"going on with audit {audit.id}"))
         result = _audit(context, layout, audit, seal, digest, began, times=request.times)
-        audit_store.tidy(layout)
+        audits_and_adoptions.tidy_audits(layout)
     context.emit(run_steps.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "findings"}))
     return result
 
@@ -174,7 +174,7 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
 def _soon(layout: DatasetLayout, release: str, seal: Seal) -> float:
     """Return the fraction of a release's files that were read back soon after writing; 0 if a whole audit has
     followed."""
-    delay, readings = seal.evidence.read_after, audit_store.of(layout, release)
+    delay, readings = seal.evidence.read_after, audits_and_adoptions.counted_readings(layout, release)
     if delay is None or not seal.files or (readings is not None and readings.whole):
         return 0.0
     return delay.soon / seal.files
@@ -243,11 +243,11 @@ def _audit(
     if not _is_folder(layout.release(release) / DATA):
         gone = findings_without_data(layout, release, seal)
         return _close(layout, audit, seal, None, chain(manifest, gone), began, Counter())
-    shape, touched = audit_store.shape(folder), Touched()
+    shape, touched = audits_and_adoptions.shape(folder), Touched()
 
     def compare(stop: Callable[[], None]) -> None:
         deviations = tree_findings(layout, release, seal, stop, touched.add if times else None)
-        audit_store.keep(shape, deviations)
+        audits_and_adoptions.keep_findings(shape, deviations)
 
     if times:
         compare(context.stop.check)
@@ -262,12 +262,14 @@ def _audit(
             expected = element_time(layout, run.shards, copies=False)
             run_array(context, dataset, folder, STEP, indices, receipts.held(run, STEP), expected=expected)
         aside.wait()
-    audit_store.keep_skipped(audit_store.skipped(folder), _skipped(folder, plan))
+    audits_and_adoptions.keep_skipped(audits_and_adoptions.skipped(folder), _skipped(folder, plan))
     with _states(context, layout.release(release) / DATA) as states:
-        shape_here = audit_store.shape_here(folder)
-        audit_store.keep(shape_here, _no_stubs(audit_store.kept(shape), states))
-    read = _unsaid(_read(folder, plan, methods), audit_store.kept(shape_here))
-    findings = chain(manifest, audit_store.kept(shape_here), read)
+        shape_here = audits_and_adoptions.shape_here(folder)
+        audits_and_adoptions.keep_findings(
+            shape_here, _no_stubs(audits_and_adoptions.kept_findings(shape), states)
+        )
+    read = _unsaid(_read(folder, plan, methods), audits_and_adoptions.kept_findings(shape_here))
+    findings = chain(manifest, audits_and_adoptions.kept_findings(shape_here), read)
     result = _close(layout, audit, seal, plan, findings, began, methods, resumed)
     return {**result, "touched": touched.files} if times else result
 
@@ -433,9 +435,9 @@ def _close(
                 shown.append(finding)
             yield finding
 
-    audit_store.keep(audit_store.findings(folder), counted())
+    audits_and_adoptions.keep_findings(audits_and_adoptions.findings(folder), counted())
     check_release_stands(layout, audit.release, STEP)
-    skipped = _amounts(audit_store.kept_skipped(audit_store.skipped(folder)))
+    skipped = _amounts(audits_and_adoptions.kept_skipped(audits_and_adoptions.skipped(folder)))
     unopened = sum(amount["files"] for amount in skipped.values())
     files = plan.files - unopened if plan else 0
     owner = dataset_folders.owns(layout)
@@ -449,9 +451,9 @@ def _close(
         "status": "FINDINGS" if counts else "PASSED" if proven else "PARTLY",
         "counts": dict(counts),
         "findings": shown,
-        "all_findings": str(audit_store.findings(folder)),
+        "all_findings": str(audits_and_adoptions.findings(folder)),
         "skipped": skipped,
-        "all_skipped": str(audit_store.skipped(folder)) if skipped else "",
+        "all_skipped": str(audits_and_adoptions.skipped(folder)) if skipped else "",
         "grade": audit_grade(
             methods, whole=audit.choice.kind == "whole" and not skipped, servers=servers, owner=owner
         ),
@@ -573,7 +575,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
 
 def findings_of(layout: DatasetLayout, audit: Audit) -> Iterator[Finding]:
     """Yield all findings of a finished audit. Raises FailedError if their file is damaged."""
-    return audit_store.kept(audit_store.findings(audit.layout(layout)))
+    return audits_and_adoptions.kept_findings(audits_and_adoptions.findings(audit.layout(layout)))
 
 
 def judge(result: AuditResult) -> None:

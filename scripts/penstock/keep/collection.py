@@ -39,7 +39,7 @@ from penstock.fs.owners import group_name, user_name
 from penstock.fs.safe_open import OPEN_FOLDER, storage_error
 from penstock.jobs import dataset_state, run_cleanup
 from penstock.jobs.array_orders import live_arrays, unanswered
-from penstock.jobs.dataset_hold import holding, lock_of
+from penstock.jobs.dataset_state import holding, lock_of
 from penstock.jobs.shares import removing
 from penstock.keep import removals, retention_decision
 from penstock.target import dataset_folders, notices, tree_removal

@@ -17,7 +17,7 @@ from penstock.core.layout import DATA, MANIFEST
 from penstock.dataset import release_records
 from penstock.fs import capabilities
 from penstock.fs.owners import is_mapped, numbers_here
-from penstock.jobs import audit_store
+from penstock.jobs import audits_and_adoptions
 from penstock.keep import audit_plan
 from penstock.keep.audit_step import findings_of
 from penstock.tables.manifest import with_digests
@@ -210,7 +210,7 @@ class HardLinkedDamage:
                 )
             fell = {
                 later.id: Counter(f.kind for f in findings_of(self.layout, later) if f.path in paths)
-                for later in audit_store.since_whole(self.layout, sibling)
+                for later in audits_and_adoptions.since_whole(self.layout, sibling)
             }
             release_records.write_verdict(
                 self.layout, release_records.mended(before, audit.id, fell, len(paths))

@@ -33,8 +33,8 @@ from penstock.core.findings import AuditSelection
 from penstock.core.layout import DATA
 from penstock.dataset import gate, pins, release_records
 from penstock.fs.owners import user_name
-from penstock.jobs import audit_store, dataset_state
-from penstock.jobs.dataset_hold import lock_of
+from penstock.jobs import audits_and_adoptions, dataset_state
+from penstock.jobs.dataset_state import lock_of
 from penstock.keep import audit_plan, audit_step, repair_step
 from penstock.keep.audit_tree import tree_findings
 from penstock.target import dataset_folders
@@ -119,7 +119,7 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
             )
         # All findings of these checks are repaired, so a later repair does not need them. Hundreds of checks
         # per day would displace the audits that a later repair needs.
-        audit_store.drop_looks(layout, release)
+        audits_and_adoptions.drop_looks(layout, release)
     passed = _passed(context, layout, wish)
     return {
         "dataset": dataset,

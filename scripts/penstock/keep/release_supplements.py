@@ -17,7 +17,7 @@ from penstock.dataset.pins import check_release_stands, choose_release
 from penstock.extras import croissant
 from penstock.extras.croissant import PublishedRelease
 from penstock.fs.safe_open import storage_error
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.keep import audit_plan
 from penstock.target import dataset_folders
 

@@ -24,7 +24,7 @@ from penstock.dataset import (
 )
 from penstock.fs import capabilities, small_files
 from penstock.fs.safe_open import storage_error
-from penstock.jobs import audit_store
+from penstock.jobs import audits_and_adoptions
 from penstock.target import (
     dataset_folders,
     notices,
@@ -203,7 +203,7 @@ def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None
         tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)
         tree_removal.remove_tree(layout.repair_staging(mark.release), context.spend)
         notices.forget_notice(layout.verdict(mark.release))
-        audit_store.forget(layout, mark.release)
+        audits_and_adoptions.forget_audits(layout, mark.release)
     if not _in_history(layout, mark):
         line = Removal(
             at=mark.at,

@@ -28,12 +28,11 @@ from penstock.engine import journal
 from penstock.fs import capabilities, small_files
 from penstock.fs.placement import INHERIT
 from penstock.fs.safe_open import storage_error
-from penstock.jobs import array_job, target_room
+from penstock.jobs import array_job, forecast
 from penstock.jobs.array_runner import run_array, still_alive
 from penstock.jobs.array_supervision import read_slots, started_event
 from penstock.jobs.bandwidth import cap_now
-from penstock.jobs.forecast import Totals, element_rate, element_time
-from penstock.jobs.target_room import LoweredNotice, TargetStores
+from penstock.jobs.forecast import LoweredNotice, TargetStores, Totals, element_rate, element_time
 from penstock.keep.damaged_files import inode_of, mender_of
 from penstock.sources.port import credentials, open_source
 from penstock.tables.run_tables import SHARD_FORM, read_shard
@@ -78,7 +77,7 @@ def take(
     totals = _totals(files if standing is None else _left(layout, release, standing), stores)
     try:
         path = layout.repair_under_way
-        _, results = target_room.take(context, layout, path, STEP, totals, stores)
+        _, results = forecast.take(context, layout, path, STEP, totals, stores)
     except NoSpaceError as error:
         raise NoSpaceError(
             f"the target has too little room for the repair of release {release}",

@@ -30,8 +30,8 @@ from penstock.dataset import receipts, release_records, reserve
 from penstock.dataset.pins import choose_release, release_standing
 from penstock.fs import capabilities
 from penstock.fs.safe_open import printable, storage_error
-from penstock.jobs import audit_store
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs import audits_and_adoptions
+from penstock.jobs.dataset_state import holding
 from penstock.keep import audit_plan, repair_array
 from penstock.keep.audit_step import auditing, findings_of
 from penstock.keep.damaged_files import NAMED, HardLinkedDamage, mender_of
@@ -71,7 +71,7 @@ def run(
     release = choose_release(context, layout, release, STEP)
     verdict = release_records.read_verdict(layout, release)
     stands = {findings.audit for findings in verdict.stands} if verdict else set()
-    audits = audit_store.since_whole(layout, release, stands)
+    audits = audits_and_adoptions.since_whole(layout, release, stands)
     if not audits:
         raise FailedError(
             "there is no finished audit to go by",

@@ -20,7 +20,7 @@ from penstock.dataset import (
     staging_notice,
 )
 from penstock.jobs import share_rule
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.keep import collection, removals, retention_decision
 from penstock.keep.collection import Plan
 from penstock.keep.retention_decision import Criteria

@@ -20,8 +20,14 @@ from penstock.core.run_steps import sentence
 from penstock.fs.capabilities import facts
 from penstock.fs.owners import group_number
 from penstock.jobs import forecast as known_ceilings
-from penstock.jobs.forecast import FILE_SYSTEM_BLOCK, OnTarget, Totals, other_steps, require_room
-from penstock.jobs.target_room import TargetStores
+from penstock.jobs.forecast import (
+    FILE_SYSTEM_BLOCK,
+    OnTarget,
+    TargetStores,
+    Totals,
+    other_steps,
+    require_room,
+)
 from penstock.look import release_comparison
 from penstock.look.difference import ADDED, CHANGED, KINDS, UNCHANGED, UNPROVEN
 from penstock.look.views import html_report, text_layout

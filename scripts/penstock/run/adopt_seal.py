@@ -25,8 +25,8 @@ from penstock.core.human import in_quotes
 from penstock.core.layout import STATE, DatasetLayout
 from penstock.dataset import documents, run_store, seals
 from penstock.dataset.documents import load_run
-from penstock.jobs import adoption_store, dataset_state
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs import audits_and_adoptions, dataset_state
+from penstock.jobs.dataset_state import holding
 from penstock.jobs.run_cleanup import give_back
 from penstock.run import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
 from penstock.target import adopted_files, dataset_folders, modes
@@ -150,7 +150,7 @@ def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
 
 def _refuse_unread(result: AdoptionResult) -> None:
     """Raise PreflightError if folders are unreadable, since their content is not known."""
-    kept = adoption_store.kept(adoption_store.of_result(result))
+    kept = audits_and_adoptions.kept_differences(audits_and_adoptions.adoption_of_result(result))
     dark = [item.path for item in kept if item.kind == UNREAD and item.path.endswith("/")]
     if dark:
         raise PreflightError(
@@ -165,7 +165,7 @@ def _refuse_folders(result: AdoptionResult) -> None:
     """Raise PreflightError if the tree has other accounts' folders, whose modes only the owners may set, or
     datasets of penstock."""
     others = []
-    for path, uid, _ in adoption_store.kept_folders(adoption_store.of_result(result)):
+    for path, uid, _ in audits_and_adoptions.kept_folders(audits_and_adoptions.adoption_of_result(result)):
         if os.path.basename(path) == STATE:
             raise PreflightError(
                 "a dataset that penstock staged lies in the tree",
@@ -192,7 +192,7 @@ def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> No
     if os.geteuid() == 0 or not setgid or modes.group_id(policy) is not None:
         return
     others = [] if os.stat(result["tree"]).st_gid in mine else ["."]
-    kept = adoption_store.kept_folders(adoption_store.of_result(result))
+    kept = audits_and_adoptions.kept_folders(audits_and_adoptions.adoption_of_result(result))
     others += [path for path, _, gid in kept if gid not in mine]
     if others:
         raise PreflightError(
@@ -227,7 +227,7 @@ def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str
         sentences.append(
             f"{by_size:,} files are taken by their size alone: the release says so (grade `size`)"
         )
-    undo = adoption_store.undo(adoption_store.of_result(result))
+    undo = audits_and_adoptions.undo(audits_and_adoptions.adoption_of_result(result))
     sentences.append(f"modes, times and places as they were are kept in {undo}")
     return sentences
 
@@ -246,8 +246,8 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
             hint="compare them by `penstock adopt`, without --seal; or stage anew by `--new-release`",
         )
     run = run_store.open_run(layout, listed["run"])
-    folder = adoption_store.of_result(result)
-    adoption = adoption_store.described(folder)
+    folder = audits_and_adoptions.adoption_of_result(result)
+    adoption = audits_and_adoptions.described_adoption(folder)
     if run.info.listing_digest != adoption.listing:
         raise FailedError(
             "the source changed since the tree was compared with it",

@@ -33,10 +33,10 @@ from penstock.dataset import documents, receipts, staging_notice
 from penstock.engine.checksums import combine, compose, judge_giant, listed
 from penstock.fs import small_files
 from penstock.fs.safe_open import storage_error
-from penstock.jobs import adoption_store, array_job
+from penstock.jobs import array_job, audits_and_adoptions
 from penstock.jobs.array_runner import run_array
 from penstock.jobs.array_supervision import started_event
-from penstock.jobs.dataset_hold import lock_of
+from penstock.jobs.dataset_state import lock_of
 from penstock.jobs.forecast import element_time
 from penstock.listing.collection import folder_of, gather, open_sources, ordered
 from penstock.listing.evidence import GiantChecksums
@@ -102,7 +102,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
         folder, adoption = _meet(context, config, layout, sources, tree, status, request)
         comparison = _Comparison(context, config, layout, folder, adoption, sources)
         result = comparison.run(began)
-        adoption_store.tidy(layout, adoption.id)
+        audits_and_adoptions.tidy_adoptions(layout, adoption.id)
     context.emit(run_steps.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "differences"}))
     return result
 
@@ -182,7 +182,7 @@ def _meet(
     status: os.stat_result,
     request: Request,
 ) -> tuple[RunLayout, Adoption]:
-    spool = layout.adoptions / f"{adoption_store.NEW}{secrets.token_hex(8)}"
+    spool = layout.adoptions / f"{audits_and_adoptions.NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)
         context.emit(run_steps.Started(layout.dataset, "list"))
@@ -191,7 +191,7 @@ def _meet(
         context.emit(run_steps.Ended(layout.dataset, "list", listed_now))
         if gathered.empty_folders:
             json_files.write_empty_folders(spool / EMPTY_FOLDERS, gathered.empty_folders)
-        named = adoption_store.identity(tree, status, gathered.digest, context.config.plan)
+        named = audits_and_adoptions.adoption_identity(tree, status, gathered.digest, context.config.plan)
         adoption = Adoption(
             named,
             layout.dataset,
@@ -209,8 +209,8 @@ def _meet(
             context.config.audit.recall,
         )
         folder = adoption.layout(layout)
-        if adoption_store.description(folder).exists():
-            created = adoption_store.described(folder).created
+        if audits_and_adoptions.description(folder).exists():
+            created = audits_and_adoptions.described_adoption(folder).created
             adoption = adoption._replace(created=created)
             context.emit(
                 run_steps.Noted(layout.dataset, STEP, f"going on with comparison {named}, begun {created}")
@@ -220,11 +220,11 @@ def _meet(
                 tree_removal.remove_tree(folder.folder, context.spend)
             if layout.state_root == context.config.target.state_root:
                 theirs, mine = adoption.layout(staging_notice.own_layout(layout)), RunLayout(spool)
-                if adoption_store.bring(theirs, mine):
+                if audits_and_adoptions.bring_adoption(theirs, mine):
                     plan = documents.load(run_documents.PLAN, mine.plan)
                     closing_walk.mark_differed(mine, plan, adoption, _places(layout))
             small_files.rename(spool, folder.folder)
-        adoption_store.describe(folder, adoption)
+        audits_and_adoptions.describe_adoption(folder, adoption)
     except OSError as error:
         raise storage_error(error, "the comparison's state cannot be kept", str(layout.adoptions)) from error
     finally:
@@ -279,12 +279,14 @@ class _Comparison:
         held, expected = receipts.held(run, STEP), element_time(run.layout, run.shards, copies=False)
         for attempt in range(ROUNDS + 1):
             run_array(self._context, run.dataset, run.folder, STEP, run.indices, held, expected=expected)
-            folders = adoption_store.FolderList(self._folder)
+            folders = audits_and_adoptions.FolderList(self._folder)
             try:
                 walk = self._walk(again=False, last=attempt == ROUNDS, since=began, folder=folders.add)
                 counted = _Counted()
                 deviations = walk.differences(adopted_tree.read(self._folder, self._run.plan))
-                adoption_store.keep(self._folder, counted.pass_on(deviations, self._context))
+                audits_and_adoptions.keep_differences(
+                    self._folder, counted.pass_on(deviations, self._context)
+                )
                 folders.close()
             except BaseException:
                 folders.abandon()
@@ -356,7 +358,7 @@ class _Comparison:
             ],
             "counts": counted.amounts(),
             "differences": counted.shown,
-            "all_differences": str(adoption_store.differences(self._folder)),
+            "all_differences": str(audits_and_adoptions.differences(self._folder)),
             "files": adoption.files,
             "bytes": adoption.bytes,
             "scanned": adoption.scanned,
@@ -411,7 +413,7 @@ def _wants(config: DatasetConfig) -> Callable[[str], bool]:
 
 def differences(result: AdoptionResult) -> Iterator[Difference]:
     """Yield all differences of a finished comparison. Raises FailedError if their file is damaged."""
-    return adoption_store.kept(adoption_store.of_result(result))
+    return audits_and_adoptions.kept_differences(audits_and_adoptions.adoption_of_result(result))
 
 
 def judge(result: AdoptionResult) -> None:

@@ -33,7 +33,7 @@ from penstock.engine import journal
 from penstock.fs.capabilities import facts
 from penstock.fs.tree import Calls
 from penstock.host.kernel_facts import host_name
-from penstock.jobs import adoption_store
+from penstock.jobs import audits_and_adoptions
 from penstock.tables import run_tables
 from penstock.tables.run_tables import as_columns, as_rows, read_shard
 from penstock.target import dataset_folders, modes, tree_removal
@@ -226,7 +226,7 @@ def good_files(mark: AdoptedTree) -> Iterator[File]:
     folder = RunLayout(Path(mark.folder))
     bad = {
         difference.path
-        for difference in adoption_store.kept(folder)
+        for difference in audits_and_adoptions.kept_differences(folder)
         if difference.kind in TO_FETCH or difference.kind == "source"
     }
     for files in read(folder, read_plan(folder)):
@@ -267,7 +267,7 @@ def settle(context: Context, run: Run) -> None:
         keep_mtime=policy.mtime == "keep",
         fsync=facts(run.data).durability == "fsync",
         rules=rules,
-        note=partial(adoption_store.note_aside, folder),
+        note=partial(audits_and_adoptions.note_aside, folder),
         spend=context.spend,
     ) as adopted:
         _Settling(context, run, mark, adopted).all()
@@ -285,7 +285,7 @@ def _move(run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
             f"{run.dataset} {mark.tree} --seal` compares that one; without a tree, remove "
             f"{run.folder.folder}: `penstock run {run.dataset}` fetches all then",
         )
-    adoption_store.note_tree(folder, mark.tree, str(run.data), os.lstat(tree))
+    audits_and_adoptions.note_tree(folder, mark.tree, str(run.data), os.lstat(tree))
     move_tree(Path(mark.tree), run.data, mark.inode)
 
 
@@ -309,7 +309,7 @@ class _Settling:
 
     def all(self) -> None:
         folder = RunLayout(Path(self.mark.folder))
-        for item in adoption_store.kept(folder):
+        for item in audits_and_adoptions.kept_differences(folder):
             if item.kind in NOT_LISTED or (item.kind in TO_FETCH and item.kind != "missing"):
                 self.adopted.set_aside(item.path)
         files = _Files(good_files(self.mark))
@@ -368,7 +368,7 @@ class _Settling:
         files = [list(same) for _, same in groupby(rows, lambda row: row.entry.path)]
         before = (_before(same[0].file) for same in files)
         name = f"{shard.index:05d}-{number:05d}"
-        adoption_store.note_files(RunLayout(Path(self.mark.folder)), name, before)
+        audits_and_adoptions.note_files(RunLayout(Path(self.mark.folder)), name, before)
         with Barrier(self.run.data) as barrier, Calls() as calls:
             settled = calls.each(lambda some: [self._settle(same[0]) for same in some], files)
             settled = [
@@ -384,7 +384,7 @@ class _Settling:
                 continue
             for row in same:
                 lines.append(reused_line(row.row, row.reuse))
-                if outcome.certain and not adoption_store.too_old(row.file.rows[0].seen_ns):
+                if outcome.certain and not audits_and_adoptions.too_old(row.file.rows[0].seen_ns):
                     surveyed = row.file.rows[min(max(row.entry.part, 0), len(row.file.rows) - 1)]
                     stands.append(
                         surveyed._replace(

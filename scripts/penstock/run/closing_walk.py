@@ -27,8 +27,8 @@ from penstock.core.run_documents import FILE_COST, Load, parts
 from penstock.dataset import documents
 from penstock.engine.checksums import COMBINABLE, listed
 from penstock.fs.path_walk import Cursor
-from penstock.jobs import adoption_store, array_job
-from penstock.jobs.adoption_store import too_old
+from penstock.jobs import array_job, audits_and_adoptions
+from penstock.jobs.audits_and_adoptions import too_old
 from penstock.run import adopted_tree
 from penstock.sources.port import may_be_split
 from penstock.tables.json_files import KeptFolders
@@ -82,11 +82,13 @@ def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places:
     """Mark each file that differed in another comparison of the tree, with any listing of the source, so that
     its bytes are compared. `places` are the folders of comparisons. Durable on return."""
     paths: set[str] = set()
-    for earlier in adoption_store.of_tree(adoption, places):
+    for earlier in audits_and_adoptions.adoptions_of_tree(adoption, places):
         theirs = documents.load(run_documents.PLAN, earlier.plan)
         paths |= adopted_tree.differed(earlier, theirs)
-        if adoption_store.differences(earlier).exists():
-            paths.update(item.path for item in adoption_store.kept(earlier) if item.kind == "content")
+        if audits_and_adoptions.differences(earlier).exists():
+            paths.update(
+                item.path for item in audits_and_adoptions.kept_differences(earlier) if item.kind == "content"
+            )
     adopted_tree.mark_differed(folder, plan, paths)
 
 

@@ -20,8 +20,7 @@ from penstock.jobs import shard_claims
 from penstock.jobs.array_runner import reads_back_beside, run_array, still_alive
 from penstock.jobs.array_supervision import read_slots, started_event
 from penstock.jobs.bandwidth import cap_now
-from penstock.jobs.forecast import FILE_SYSTEM_BLOCK, element_rate, element_time
-from penstock.jobs.target_room import LoweredNotice
+from penstock.jobs.forecast import FILE_SYSTEM_BLOCK, LoweredNotice, element_rate, element_time
 from penstock.run import amended_listing
 from penstock.run.locked_run import with_lock
 from penstock.run.target_findings import move_giants

@@ -37,7 +37,7 @@ from penstock.dataset.documents import Run, read_run
 from penstock.fs import small_files
 from penstock.fs.safe_open import storage_error
 from penstock.jobs import controller_memory, dataset_state, run_cleanup
-from penstock.jobs.dataset_hold import claim, holding
+from penstock.jobs.dataset_state import claim, holding
 from penstock.jobs.run_cleanup import drop_stale
 from penstock.keep import removals
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.dataset import receipts, run_store, seals
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 
 if TYPE_CHECKING:
     from collections.abc import Callable

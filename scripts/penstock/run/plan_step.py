@@ -28,11 +28,10 @@ from penstock.dataset import (
     staging_notice,
 )
 from penstock.fs import small_files, watched_facts
-from penstock.jobs import forecast, run_cleanup, target_room
-from penstock.jobs.dataset_hold import holding
-from penstock.jobs.forecast import Totals
+from penstock.jobs import forecast, run_cleanup
+from penstock.jobs.dataset_state import holding
+from penstock.jobs.forecast import TargetStores, Totals
 from penstock.jobs.run_cleanup import drop_stale
-from penstock.jobs.target_room import TargetStores
 from penstock.look.views import run_summary
 from penstock.run import adopted_tree, plan_checks, previous_release
 from penstock.run.adopted_tree import AdoptedRows
@@ -283,7 +282,7 @@ def _plan(context: Context, run: Run) -> None:
         totals = planner.count()
     plan_checks.refuse_doubling(context, run, planner.base, totals)
     stores = planner.stores
-    enough, checks = target_room.take(context, layout, layout.under_way, STEP, totals, stores)
+    enough, checks = forecast.take(context, layout, layout.under_way, STEP, totals, stores)
     _make(context, planner, totals, tried, enough, checks)
     # The staging folder may have got another striping than requested.
     staging_notice.restate(layout, layout.under_way, pool=stores.pool, chunk_files=stores.chunk_files)

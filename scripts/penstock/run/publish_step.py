@@ -36,7 +36,7 @@ from penstock.fs import capabilities
 from penstock.fs.safe_open import storage_error
 from penstock.host.kernel_facts import host_name
 from penstock.jobs import dataset_state, run_cleanup
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
 from penstock.keep import removals
 from penstock.run.sealing import RecordsError, seal_staging
 from penstock.run.step_chain import ensure_verified, set_permissions_again

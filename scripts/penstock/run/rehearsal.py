@@ -28,11 +28,11 @@ from penstock.dataset.context import HELD
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host.kernel_facts import host_name
-from penstock.jobs import forecast, target_room
+from penstock.jobs import forecast
 from penstock.jobs.bandwidth import reading
-from penstock.jobs.dataset_hold import holding
+from penstock.jobs.dataset_state import holding
+from penstock.jobs.forecast import TargetStores
 from penstock.jobs.shares import rate_of
-from penstock.jobs.target_room import TargetStores
 from penstock.look import explanation, release_comparison, status_report
 from penstock.tables import run_tables
 from penstock.tables.run_tables import ShardWriter, whole_files
@@ -347,7 +347,7 @@ class _Stage:
         notice = layout.repair_under_way
         self._before, self._at_end = self._moved, self._moved + totals.bytes
         try:
-            target_room.take(context, layout, notice, STEP, totals, stores)
+            forecast.take(context, layout, notice, STEP, totals, stores)
             small_files.make_dirs(folder / DATA)
             stores.stripe(folder / DATA, totals)
             writer = ShardWriter(folder / "shard.parquet", 0)

@@ -29,8 +29,8 @@ from penstock.dataset import (
 )
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts, traits_of_mount
-from penstock.jobs import element_accounts, forecast, shard_claims
-from penstock.jobs.element_accounts import ElementAccounts
+from penstock.jobs import forecast, shard_claims, worker
+from penstock.jobs.worker import ElementAccounts
 from penstock.look.views import text_layout
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     plan = run.plan if folder.plan.exists() else None
     done = {step: receipts.step(folder, step) for step in WITH_RECEIPT}
     elements = list(_elements(folder, plan)) if plan else []
-    accounts = element_accounts.gather(context, run, elements) if plan else ElementAccounts((), ())
+    accounts = worker.gather_accounts(context, run, elements) if plan else ElementAccounts((), ())
     stored = seals.of_run(run)
     published = stored is not None and run_store.publish_ended(run)
     failures, failed = _failures(folder, plan)

@@ -1,47 +1,62 @@
-"""The audits of a dataset: their folders, `.penstock/audits/<id>/`, and the files that an audit's selection
-draws. Also decides when an audit counts as a reading, so that its files need no reading back for the next
-release.
+"""The folders of a dataset's audits, `.penstock/audits/<id>/`, and of comparisons with a tree that penstock
+did not write, `.penstock/adoptions/<id>/`. Both have the layout of a run, for the same elements.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import math
 import os
 import secrets
+import shutil
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import chain
 from os import fsencode
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from penstock.core import findings as audit_documents
+from penstock.core import typed_json
+from penstock.core.dataset_documents import ADOPTION
 from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.findings import (
     Audit,
     AuditSelection,
     Finding,
     SoonFirst,
+    difference_from_json,
     finding_from_json,
 )
 from penstock.core.grades import STORAGE_GRADES, storage_rank
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, seals
 from penstock.fs import capabilities, small_files
+from penstock.fs.capabilities import BOUND
 from penstock.jobs import array_job
 from penstock.tables import json_files
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.core.findings import SkippedFile
+    from penstock.config.settings import PlanConfig
+    from penstock.core.dataset_documents import Adoption
+    from penstock.core.findings import Difference, SkippedFile
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import AdoptionResult
+    from penstock.fs.path_walk import WalkedPath
 
+
+# The audits of a dataset: their folders, `.penstock/audits/<id>/`, and the files that an audit's selection
+# draws. Also decides when an audit counts as a reading, so that its files need no reading back for the next
+# release.
 
 # The draw of an audit: which files an `AuditSelection` reads.
 #
@@ -100,10 +115,10 @@ def drawn(choice: AuditSelection, paths: Sequence[bytes], soon: Sequence[bool], 
 #     findings.jsonl, result.json: written at the end; an audit without result.json is open
 #
 # A finding is one file of the release that is not as it was published. The next audit with the same choice
-# continues an open audit, unless that was idle for a week: old readings prove little. The newest KEPT audits
-# stay. A look of `gate --mend` is never continued, and is removed when a later look ended well.
+# continues an open audit, unless that was idle for a week: old readings prove little. The newest AUDITS_KEPT
+# audits stay. A look of `gate --mend` is never continued, and is removed when a later look ended well.
 
-KEPT = 400  # newest audits of a dataset that stay
+AUDITS_KEPT = 400  # newest audits of a dataset that stay
 _LASTING = frozenset({"audit.json", "result.json", "findings.jsonl", "skipped.jsonl"})
 
 
@@ -121,13 +136,13 @@ def shape(run: RunLayout) -> Path:
     return run.folder / "shape.jsonl"
 
 
-def keep(path: Path, new_findings: Iterable[Finding]) -> None:
+def keep_findings(path: Path, new_findings: Iterable[Finding]) -> None:
     """Write findings as they come, durably, in bounded memory."""
     json_files.write_lines(path, new_findings)
 
 
-def kept(path: Path) -> Iterator[Finding]:
-    """Read what `keep` wrote. Raises FailedError if the file is missing or damaged."""
+def kept_findings(path: Path) -> Iterator[Finding]:
+    """Read what `keep_findings` wrote. Raises FailedError if the file is missing or damaged."""
     return json_files.read_lines(path, finding_from_json, "an audit's findings")
 
 
@@ -150,7 +165,7 @@ def keep_skipped(path: Path, skipped_files: Iterable[SkippedFile]) -> None:
         json_files.write_lines(path, chain((first,), waiting))
 
 
-def begin(
+def begin_audit(
     layout: DatasetLayout,
     release: str,
     seal: str,
@@ -182,8 +197,8 @@ def begin(
     return audit
 
 
-def described(run: RunLayout) -> Audit:
-    """Read what `begin` wrote. Raises FailedError if it is missing or damaged."""
+def described_audit(run: RunLayout) -> Audit:
+    """Read what `begin_audit` wrote. Raises FailedError if it is missing or damaged."""
     path = run.folder / "audit.json"
     hint = f"remove {run.folder}; other audits are not concerned"
     return documents.need(audit_documents.AUDIT, path, hint)
@@ -201,7 +216,7 @@ def audits_of(layout: DatasetLayout, release: str | None = None) -> Iterator[tup
         run = RunLayout(layout.audits / name)
         if not (run.folder / "audit.json").exists():
             continue
-        audit = described(run)
+        audit = described_audit(run)
         try:
             yield audit, isinstance(small_files.read_json(run.result), dict)
         except (OSError, ValueError):
@@ -246,7 +261,7 @@ def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon:
     return AuditSelection("slice", turn=round(end * turns) % turns, turns=turns)
 
 
-def tidy(layout: DatasetLayout) -> None:
+def tidy_audits(layout: DatasetLayout) -> None:
     """Remove working files of audits that have ended or were given up, and all files of the oldest audits.
 
     Keeps findings. Also removes audits that were killed before they had an `audit.json`. The caller holds the
@@ -257,7 +272,7 @@ def tidy(layout: DatasetLayout) -> None:
             tree_removal.remove_tree(layout.audits / name)
     for number, (audit, ended) in enumerate(list(audits_of(layout))):
         run = audit.layout(layout)
-        if number >= KEPT:
+        if number >= AUDITS_KEPT:
             tree_removal.remove_tree(run.folder)
         elif ended or _stale(run):
             for name in os.listdir(run.folder):
@@ -268,7 +283,7 @@ def tidy(layout: DatasetLayout) -> None:
                     path.unlink()
 
 
-def forget(layout: DatasetLayout, release: str) -> None:
+def forget_audits(layout: DatasetLayout, release: str) -> None:
     """Remove the audits of a removed release. Each rotation's newest slice stays, whatever its release, since
     `next_slice` continues from it."""
     newest = set[int]()
@@ -279,7 +294,7 @@ def forget(layout: DatasetLayout, release: str) -> None:
         if turns is not None:
             newest.add(turns)
     # A kill amid such a removal leaves a folder without `audit.json`, whose name also contains the release
-    # (`begin`).
+    # (`begin_audit`).
     with contextlib.suppress(FileNotFoundError):
         for path in layout.audits.iterdir():
             if _release_of(path.name) == release and not (path / "audit.json").exists():
@@ -298,13 +313,13 @@ def drop_looks(layout: DatasetLayout, release: str) -> None:
             tree_removal.remove_tree(audit.layout(layout).folder)
 
 
-def _touched(run: RunLayout) -> float:
+def _audit_touched(run: RunLayout) -> float:
     paths = [run.folder / "audit.json", *(run.folder / "seen").glob("*.json")]
     return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
 def _stale(run: RunLayout) -> bool:
-    return capabilities.now(run.folder) - _touched(run) >= array_job.STALE
+    return capabilities.now(run.folder) - _audit_touched(run) >= array_job.STALE
 
 
 def since_whole(layout: DatasetLayout, release: str, standing: Collection[str] = ()) -> list[Audit]:
@@ -359,7 +374,7 @@ class CountedReadings:
         return times
 
 
-def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
+def counted_readings(layout: DatasetLayout, release: str) -> CountedReadings | None:
     """Return the readings of a release that count, by audits of the dataset's owner.
 
     Returns None if there are none, or if the release's seal or the audits are unreadable.
@@ -396,3 +411,174 @@ def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
             began = datetime.strptime(audit.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
             counted.append((int(began.timestamp()), audit.choice))
     return CountedReadings(counted, seal.part_bytes or max(0, seal.bytes)) if counted else None
+
+
+# The folder of a comparison, `.penstock/adoptions/<id>/`. It has the layout of a run, so that a run's
+# elements (the processes of its job arrays) can work on it.
+#
+#     adoption.json      the tree, the listing and the options of the comparison
+#     listing.parquet, stated.parquet, empty-folders.json, run.json, plan.json, shards/, receipts/adopt/,
+#                        arrays.jsonl: as in a run
+#     survey/NNNNN/      the elements' findings on a shard's rows
+#     differences.jsonl, result.json: written at the end; a comparison without result.json is not finished
+#
+# `penstock adopt` compares a tree that penstock did not write with a source. If a later call has the same
+# tree and listing, it continues the comparison: unchanged files that were read within a week are not read
+# again.
+
+NEW = ".new-"  # prefix of a listing's folder while it is being made
+ADOPTIONS_KEPT = 5  # number of a dataset's newest comparisons that are kept, including the current one
+
+
+def description(run: RunLayout) -> Path:
+    return run.folder / "adoption.json"
+
+
+def differences(run: RunLayout) -> Path:
+    return run.folder / "differences.jsonl"
+
+
+def folders(run: RunLayout) -> Path:
+    """The tree's folders as they were when the tree was last walked, one in each line."""
+    return run.folder / "folders.jsonl"
+
+
+def undo(run: RunLayout) -> Path:
+    """The changes to a tree that became a release; absent for other trees."""
+    return run.folder / "undo"
+
+
+def adoption_identity(tree: Path, status: os.stat_result, listing: str, plan: PlanConfig) -> str:
+    """Return the id of the comparison of this tree, whose top folder has this `status`, with this listing."""
+    decides = [str(tree), status.st_dev, status.st_ino, listing, plan.giant_bytes, plan.part_bytes]
+    return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
+
+
+def describe_adoption(run: RunLayout, adoption: Adoption) -> None:
+    documents.write(ADOPTION, description(run), adoption)
+
+
+def described_adoption(run: RunLayout) -> Adoption:
+    """Read `adoption.json`. Raises FailedError if it is missing or damaged."""
+    hint = f"remove {run.folder}: the same command compares anew"
+    return documents.need(ADOPTION, description(run), hint)
+
+
+def bring_adoption(theirs: RunLayout, spool: RunLayout) -> bool:
+    """Copy an ended comparison's state into `spool`; return False if the comparison has not ended."""
+    if not theirs.result.exists():
+        return False
+    for name in ("shards", "survey"):
+        if (theirs.folder / name).is_dir():
+            shutil.copytree(theirs.folder / name, spool.folder / name)
+    for path in (theirs.plan, theirs.result):
+        shutil.copyfile(path, spool.folder / path.name)
+    return True
+
+
+def adoptions_of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
+    """Yield the comparisons in these folders that have a plan and the same tree (by device and inode), ended
+    or not. Raises FailedError for a damaged `adoption.json`."""
+    for place in places:
+        for name in sorted(os.listdir(place)) if place.is_dir() else ():
+            run = RunLayout(place / name)
+            if not (description(run).exists() and run.plan.exists()):
+                continue
+            earlier = described_adoption(run)
+            if (earlier.device, earlier.inode) == (adoption.device, adoption.inode):
+                yield run
+
+
+def adoption_of_result(result: AdoptionResult) -> RunLayout:
+    return RunLayout(Path(result["all_differences"]).parent)
+
+
+def keep_differences(run: RunLayout, found_differences: Iterable[Difference]) -> None:
+    """Write differences as they come, durably, in bounded memory."""
+    json_files.write_lines(differences(run), found_differences)
+
+
+def kept_differences(run: RunLayout) -> Iterator[Difference]:
+    """Read what `keep_differences` wrote. Raises FailedError if the file is missing or damaged."""
+    return json_files.read_lines(differences(run), difference_from_json, "a comparison's differences")
+
+
+def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> None:
+    """Begin an undo list, durably, before the tree, whose top folder has this `status`, is renamed. An
+    existing note of the same rename stays unchanged."""
+    path = undo(run) / "tree.json"
+    small_files.make_dirs(undo(run))
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        if typed_json.bounded_loads(small_files.read(path))["to"] == data:
+            return
+    top = {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
+    small_files.write_json(path, {"moved": tree, "to": data, **top, "mtime_ns": status.st_mtime_ns})
+
+
+def note_aside(run: RunLayout, path: str, to: str) -> None:
+    """Note in the undo list, durably, that a path of the tree is about to be moved."""
+    small_files.append_line(undo(run) / "aside.jsonl", {"path": path, "to": to})
+
+
+def note_files(run: RunLayout, name: str, before: Iterable[Mapping[str, object]]) -> None:
+    """Note in the undo list, durably, modes and times of files about to change. An existing note stays."""
+    path = undo(run) / f"{name}.jsonl"
+    if not path.exists():
+        small_files.write_file(
+            path, "".join(json.dumps(file, sort_keys=True) + "\n" for file in before).encode()
+        )
+
+
+class FolderList:
+    """`folders.jsonl` while the tree is walked. The file appears, complete, when this object is closed."""
+
+    def __init__(self, run: RunLayout) -> None:
+        self._file = small_files.Growing(folders(run))
+
+    def add(self, folder: WalkedPath) -> None:
+        line = {"path": folder.path, "mode": folder.mode, "uid": folder.uid, "gid": folder.gid}
+        line["mtime_ns"] = folder.mtime_ns
+        self._file.stream.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def abandon(self) -> None:
+        self._file.abandon()
+
+
+def kept_folders(run: RunLayout) -> Iterator[tuple[str, int, int]]:
+    """Yield each kept folder's path, uid and gid. Raises FailedError if the file is missing or damaged."""
+
+    def parse(line: bytes) -> tuple[str, int, int]:
+        raw = typed_json.loads(line)
+        return str(raw["path"]), int(str(raw["uid"])), int(str(raw["gid"]))
+
+    return json_files.read_lines(folders(run), parse, "a comparison's folders")
+
+
+def tidy_adoptions(layout: DatasetLayout, but: str) -> None:
+    """Remove the oldest comparisons, and listings without a comparison. The comparison `but` stays, as does
+    every comparison whose tree became a release."""
+    ended = []
+    for name in os.listdir(layout.adoptions):
+        run = RunLayout(layout.adoptions / name)
+        if name == but:
+            continue
+        if name.startswith(NEW) or not description(run).exists():
+            tree_removal.remove_tree(run.folder)
+        elif not undo(run).exists():
+            ended.append((_adoption_touched(run), run))
+    for _, run in sorted(ended, key=lambda item: item[0], reverse=True)[ADOPTIONS_KEPT - 1 :]:
+        tree_removal.remove_tree(run.folder)
+
+
+def _adoption_touched(run: RunLayout) -> float:
+    paths = [path for path in (run.result, run.run_file, description(run)) if path.exists()]
+    return max((path.stat().st_mtime for path in paths), default=0.0)
+
+
+def too_old(seen_ns: int) -> bool:
+    """Return whether a row read at `seen_ns` (nanoseconds since the epoch) must be read again. It must after
+    a week, or if `seen_ns` is in the future, for example because a clock was wrong."""
+    return not -BOUND <= time.time() - seen_ns / 1e9 <= array_job.STALE
