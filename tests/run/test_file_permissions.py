@@ -23,7 +23,7 @@ from penstock.core.errors import FailedError
 from penstock.dataset import receipts, run_store
 from penstock.fs import owners
 from penstock.run import publish_step
-from penstock.run.sealing import seal_staging
+from penstock.run.publish_step import seal_staging
 from penstock.tables.run_tables import giants
 
 if TYPE_CHECKING:

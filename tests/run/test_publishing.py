@@ -24,7 +24,7 @@ from penstock.fs import small_files
 from penstock.keep import audit_step
 from penstock.look import status_report
 from penstock.look.views import html_report, keys
-from penstock.run import publish_step, report_step, sealing, verify_step
+from penstock.run import publish_step, report_step, verify_step
 from penstock.tables.manifest import read_manifest
 from penstock.target import dataset_folders, tree_removal
 from penstock.target import reveal as revealing
@@ -90,7 +90,7 @@ def test_the_whole_way_from_a_folder(tmp_path: Path, source: Path) -> None:
 def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing, "MOST_LINES", 1)
+    monkeypatch.setattr(publish_step, "MOST_LINES", 1)
     with staging(tmp_path, source) as context:
         go(context, upto="verify")
         (run_of(context).staging / "manifest.xxh128").write_text("of an attempt with other words")

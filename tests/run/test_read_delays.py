@@ -17,7 +17,7 @@ from penstock.dataset import seals
 from penstock.fs.capabilities import traits_of_mount
 from penstock.look.views import html_report, run_summary
 from penstock.run import report_step
-from penstock.run.sealing import STEP, ReadDelays
+from penstock.run.publish_step import BOUND_RATIO, ReadDelays
 from penstock.tables.manifest import Files
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_the_median_is_below_the_exact_one_by_less_than_a_step(most: int, files:
     assert stated is not None
     assert (stated.least, stated.soon) == (exact[0], sum(seconds < SOON for seconds in exact))
     assert stated.median <= median
-    assert median + 1 <= STEP * (stated.median + 1)
+    assert median + 1 <= BOUND_RATIO * (stated.median + 1)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "lustre"])
