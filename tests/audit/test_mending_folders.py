@@ -20,7 +20,7 @@ from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.findings import AuditSelection
 from penstock.dataset import gate
 from penstock.keep import audit_plan, audit_step, gate_repair, repair_step
-from penstock.keep.damaged_files import mender_of
+from penstock.keep.repair_array import mender_of
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from penstock.fs import owners
 from penstock.fs.path_walk import walk
 from penstock.keep import audit_step, repair_step
 from penstock.keep.audit_tree import tree_findings
-from penstock.keep.damaged_files import mender_of
+from penstock.keep.repair_array import mender_of
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

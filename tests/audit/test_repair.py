@@ -19,7 +19,7 @@ from penstock.core.dataset_documents import Repair
 from penstock.core.errors import FailedError, FindingsError
 from penstock.dataset import release_records
 from penstock.keep import audit_plan, audit_step, repair_step
-from penstock.keep.damaged_files import HardLinkedDamage, mender_of
+from penstock.keep.repair_array import HardLinkedDamage, mender_of
 from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:

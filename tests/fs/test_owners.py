@@ -18,7 +18,7 @@ from penstock.fs.mount_checks import check_mount
 from penstock.fs.owners import is_another, is_mapped, mapping, numbers_here, owner
 from penstock.host.kernel_facts import Mount, mount_of
 from penstock.keep import audit_plan, audit_tree
-from penstock.keep.damaged_files import mender_of
+from penstock.keep.repair_array import mender_of
 
 if TYPE_CHECKING:
     from pathlib import Path

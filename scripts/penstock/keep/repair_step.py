@@ -34,8 +34,16 @@ from penstock.jobs import audits_and_adoptions
 from penstock.jobs.dataset_state import holding
 from penstock.keep import audit_plan, repair_array
 from penstock.keep.audit_step import auditing, findings_of
-from penstock.keep.damaged_files import NAMED, HardLinkedDamage, mender_of
-from penstock.keep.repair_array import ALREADY, STEP, PathOutcome, fetch, planned
+from penstock.keep.repair_array import (
+    ALREADY,
+    NAMED,
+    STEP,
+    HardLinkedDamage,
+    PathOutcome,
+    fetch,
+    mender_of,
+    planned,
+)
 from penstock.tables import json_files
 from penstock.tables.manifest import read_manifest
 from penstock.target import dataset_folders
