@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import ROOT
 
-from penstock.workflow import exit_files
-from penstock.workflow.exit_files import STATUSES, Left, is_news
+from penstock.workflow import controller
+from penstock.workflow.controller import STATUSES, Left, is_news
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,13 +49,13 @@ def test_the_statuses_are_those_of_the_table() -> None:
 def test_a_step_below_run_names_the_signal_that_the_run_got(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(exit_files.EXITS, raising=False)
-    assert exit_files.sent(signal.SIGINT) == signal.SIGINT
-    monkeypatch.setenv(exit_files.EXITS, str(tmp_path))
-    assert exit_files.sent(signal.SIGINT) == signal.SIGINT
-    exit_files.pass_on(tmp_path, signal.SIGHUP)
-    assert exit_files.sent(signal.SIGINT) == signal.SIGHUP
-    assert exit_files.sent(signal.SIGTERM) == signal.SIGTERM, "its own"
+    monkeypatch.delenv(controller.EXITS, raising=False)
+    assert controller.signal_sent(signal.SIGINT) == signal.SIGINT
+    monkeypatch.setenv(controller.EXITS, str(tmp_path))
+    assert controller.signal_sent(signal.SIGINT) == signal.SIGINT
+    controller.pass_on_signal(tmp_path, signal.SIGHUP)
+    assert controller.signal_sent(signal.SIGINT) == signal.SIGHUP
+    assert controller.signal_sent(signal.SIGTERM) == signal.SIGTERM, "its own"
 
 
 @pytest.mark.parametrize(

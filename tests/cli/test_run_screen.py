@@ -10,13 +10,13 @@ import pytest
 
 from penstock.cli.run_results import RunScreen
 from penstock.look.views.line_view import Lines
-from penstock.workflow import exit_files
+from penstock.workflow import controller
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LINE = '{{"at": {at}, "kind": "{kind}", "dataset": "d", "step": "copy", "data": {data}}}\n'
-LEFT = exit_files.Left("copy", 6, "d", "d: copy: no space is left\n  make room", "no space is left")
+LEFT = controller.Left("copy", 6, "d", "d: copy: no space is left\n  make room", "no space is left")
 
 
 def screen(folder: Path, shown: io.StringIO) -> RunScreen:
@@ -60,7 +60,7 @@ def test_events_text_and_a_failure_each_once(tmp_path: Path) -> None:
             "   datasets.d in my.yaml, line 3; nothing was copied",
         ),
         (
-            exit_files.Left("snakemake", 7, "", "another is at work"),
+            controller.Left("snakemake", 7, "", "another is at work"),
             "FAILED in snakemake: another is at work",
         ),
         (LEFT._replace(exit=130, text="stopped by SIGINT"), ""),
@@ -70,7 +70,7 @@ def test_events_text_and_a_failure_each_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_shown_of_an_end(tmp_path: Path, left: exit_files.Left, last: str) -> None:
+def test_what_is_shown_of_an_end(tmp_path: Path, left: controller.Left, last: str) -> None:
     shown = io.StringIO()
     with screen(tmp_path, shown) as told:
         (tmp_path / "1.json").write_text(json.dumps(left._asdict()))

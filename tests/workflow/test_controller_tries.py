@@ -11,8 +11,8 @@ import pytest
 from tests.cluster.processes import wait_for
 from tests.support import commands
 
+from penstock.workflow.controller import Left
 from penstock.workflow.controller_job import BUSY, next_try
-from penstock.workflow.exit_files import Left
 
 if TYPE_CHECKING:
     import subprocess

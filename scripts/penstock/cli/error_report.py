@@ -38,7 +38,7 @@ from penstock.fs.safe_open import (
 )
 from penstock.fs.small_files import NotPlainError
 from penstock.host import kernel_facts
-from penstock.workflow.exit_files import CommandFailure
+from penstock.workflow.controller import CommandFailure
 
 if TYPE_CHECKING:
     import argparse

@@ -126,7 +126,7 @@ def _run(parsed: argparse.Namespace) -> int:
     from penstock.cluster.registry import read_job_environment
     from penstock.dataset import rights
     from penstock.host import kernel_facts
-    from penstock.workflow import exit_files
+    from penstock.workflow import controller
 
     command = command_table.find(parsed.command)
     if not command.reads_input:
@@ -139,7 +139,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     def stop(number: int, _: FrameType | None) -> None:
         first = not session.stop.event.is_set()
-        session.stop.set(exit_files.sent(number))
+        session.stop.set(controller.signal_sent(number))
         if session.on_stop is not None:
             session.on_stop(number)
         # A second signal is not caught.
@@ -191,14 +191,14 @@ def _report(error: BaseException, session: Session) -> int:
 
 def _ended(code: int, session: Session) -> int:
     """Return the status. Leave it and the message for the `penstock run` above, or print the message."""
-    from penstock.workflow import exit_files
+    from penstock.workflow import controller
 
-    parsed, failure = session.parsed, session.failure or exit_files.CommandFailure(code, "")
+    parsed, failure = session.parsed, session.failure or controller.CommandFailure(code, "")
     if parsed.command not in ("run", "element"):
         names = getattr(parsed, "dataset", None) or ""
         name = names if isinstance(names, str) else names[0] if len(names) == 1 else ""
         command = session.failed or parsed.command
-        if exit_files.leave(exit_files.Left(command, code, name, *failure[1:])):
+        if controller.leave_exit(controller.Left(command, code, name, *failure[1:])):
             return code
     if failure.text:
         output.say(failure.text)

@@ -17,7 +17,7 @@ from penstock.core import run_steps
 from penstock.core.errors import InterruptedRunError
 from penstock.fs.capabilities import traits_of_mount
 from penstock.look.views import keys, run_summary
-from penstock.workflow import exit_files, workflow_receipts
+from penstock.workflow import controller, workflow_receipts
 
 if TYPE_CHECKING:
     import argparse
@@ -56,7 +56,7 @@ class RunScreen:
         self.said = (folder / SAID).open("ab")  # file to which Snakemake and its children write
         self._reader = (folder / SAID).open("rb")
         self._rest = b""
-        self._left: dict[str, exit_files.Left] = {}
+        self._left: dict[str, controller.Left] = {}
         self._shown: set[str] = set()
         self._begun: dict[tuple[str, str], float] = {}
         self._ending = threading.Event()
@@ -64,7 +64,7 @@ class RunScreen:
         self.seconds: dict[str, float] = {}  # {dataset: seconds for which its steps worked}
 
     @property
-    def left(self) -> list[exit_files.Left]:
+    def left(self) -> list[controller.Left]:
         """How failed steps ended, beginning with the earliest."""
         return [self._left[name] for name in sorted(self._left)]
 
@@ -102,7 +102,7 @@ class RunScreen:
 
     def _look(self) -> None:
         # Failures are read before the file, and shown after it, so that the file has all that a step wrote.
-        new = exit_files.read_new(self._folder, self._left)
+        new = controller.read_new_exits(self._folder, self._left)
         while block := self._reader.read(BLOCK):
             *lines, self._rest = (self._rest + block).split(b"\n")
             for line in lines:
@@ -120,7 +120,7 @@ class RunScreen:
         self._time(event)
         self._view(event)
 
-    def _fail(self, left: exit_files.Left) -> None:
+    def _fail(self, left: controller.Left) -> None:
         """Show a failure only once. A dataset's listing reports it, and again the job with the same
         status."""
         key = left.dataset or left.text
@@ -251,7 +251,7 @@ def note_ends(
     results: Mapping[str, Result],
     config: Config,
     code: int,
-    left: Sequence[exit_files.Left],
+    left: Sequence[controller.Left],
     session: Session,
 ) -> None:
     """Note for `status` how datasets ended of which no step reported the end: after a signal between steps,
@@ -337,7 +337,7 @@ def show_remark(text: str, session: Session) -> None:
     (output.say if session.as_json else output.show)(f"! {output.pasted(text)}")
 
 
-def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], session: Session) -> Result:
+def _result(name: str, listed: ListResult | None, left: list[controller.Left], session: Session) -> Result:
     failed = next((step for step in left if step.dataset == name), None)
     if listed is not None and failed is None:
         reported = _read(RESULTS / name / listed["run"] / "report.json")

@@ -27,8 +27,8 @@ from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, 
 from penstock.core.human import did_you_mean, in_quotes
 from penstock.dataset.context import Context, Stop
 from penstock.fs.safe_open import NO_SPACE
+from penstock.workflow import controller
 from penstock.workflow import controller as ancestors
-from penstock.workflow import exit_files
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config, TargetConfig
     from penstock.look.views.text_layout import Line
     from penstock.look.views.view_choice import View
-    from penstock.workflow.exit_files import CommandFailure
+    from penstock.workflow.controller import CommandFailure
 
 R = TypeVar("R")
 
@@ -210,7 +210,7 @@ class Session:
         from penstock.look.views.view_choice import open_view
 
         kind = self.parsed.progress
-        if kind == "auto" and exit_files.below_run():
+        if kind == "auto" and controller.below_run():
             kind = "json"
         if kind == "auto" and sys.stderr.isatty():
             kind = "rich" if self._owns_terminal() else "lines"

@@ -59,11 +59,11 @@ def _snakemake() -> ModuleType:
     except ImportError as error:
         from penstock.cli import output
         from penstock.cli.error_report import not_whole
-        from penstock.workflow import exit_files
+        from penstock.workflow import controller
 
         lacking = not_whole(error)
-        left = exit_files.Left("snakemake", lacking.exit_code, text=str(lacking), reason=lacking.what)
-        if not exit_files.leave(left):
+        left = controller.Left("snakemake", lacking.exit_code, text=str(lacking), reason=lacking.what)
+        if not controller.leave_exit(left):
             output.say(str(lacking))
         sys.exit(1)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster, Status
     from penstock.config.settings import Config, JobOptions
-    from penstock.workflow.exit_files import Left
+    from penstock.workflow.controller import Left
 
 STEP = "submit"
 NOTES = Path("results", ".workflow", "submitted.json")

@@ -59,7 +59,7 @@ class Listings(TypedDict):
 
     preflight: dict[str, PreflightResult]
     listed: dict[str, ListResult]
-    failed: dict[str, dict[str, object]]  # the `exit_files.Left` of each dataset that cannot be listed
+    failed: dict[str, dict[str, object]]  # the `controller.Left` of each dataset that cannot be listed
 
 
 def listings(results: Path, invocation: str) -> Listings:

@@ -46,7 +46,6 @@ from penstock.host import interpreter, kernel_facts, waits
 from penstock.workflow import (
     controller,
     controller_job,
-    exit_files,
     installation,
     workflow_receipts,
 )
@@ -141,7 +140,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         except LockedError as error:
             if not submitted:
                 raise
-            code, left = error.exit_code, [exit_files.Left("run", error.exit_code, text=str(error))]
+            code, left = error.exit_code, [controller.Left("run", error.exit_code, text=str(error))]
         wait = controller_job.next_try(left, changes) if submitted else None
         if wait is None or not _may_try_again(left, wait, changes, marks, session):
             break
@@ -174,7 +173,7 @@ def _unpublished(names: Sequence[str], results: Mapping[str, Result]) -> list[st
 
 
 def _requeued(
-    config: Config, names: Sequence[str], left: Sequence[exit_files.Left], session: Session
+    config: Config, names: Sequence[str], left: Sequence[controller.Left], session: Session
 ) -> bool:
     """Have SLURM start this controller again, whose time has ended; return whether it does.
 
@@ -220,7 +219,7 @@ def _staged(
     session: Session,
     results: dict[str, Result],
     rows: dict[str, run_summary.Row],
-) -> tuple[int, list[exit_files.Left]]:
+) -> tuple[int, list[controller.Left]]:
     """Run the workflow once; return its status and failed steps. Fills `results` and `rows`."""
     folder = _exits_folder(names)
     try:
@@ -251,7 +250,7 @@ def _ended(session: Session) -> contextlib.AbstractContextManager[None]:
 
 
 def _may_try_again(
-    left: Sequence[exit_files.Left],
+    left: Sequence[controller.Left],
     seconds: float,
     changes: int,
     marks: Sequence[CancelMark],
@@ -397,7 +396,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         # A person's Snakemake settings (profiles, caches, plugins) are meant for other workflows.
         **{name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE_")},
         **controller.handed_down(),
-        exit_files.EXITS: str(folder),
+        controller.EXITS: str(folder),
         INVOCATION: invocation,
         # Snakemake keeps nothing in this folder; an account's home may be full or missing.
         **dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str((STATE / "cache").resolve())),
@@ -426,7 +425,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
             why="another process sent it, or the kernel, where memory was short",
             hint="the steps that it started stop by themselves; the same command goes on",
         )
-        exit_files.write(folder, exit_files.Left("snakemake", 1, text=str(error), reason=error.what))
+        controller.write_exit(folder, controller.Left("snakemake", 1, text=str(error), reason=error.what))
     return status
 
 
@@ -435,7 +434,7 @@ def _stop_passed_on(process: subprocess.Popen[bytes], folder: Path, session: Ses
     """Pass signals on to Snakemake's process group as SIGINT, which stops Snakemake and steps tidily."""
 
     def tell(number: int) -> None:
-        exit_files.pass_on(folder, number)
+        controller.pass_on_signal(folder, number)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
 
@@ -448,7 +447,7 @@ def _stop_passed_on(process: subprocess.Popen[bytes], folder: Path, session: Ses
         session.on_stop = None
 
 
-def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> int:
+def _exit_status(status: int, left: list[controller.Left], session: Session) -> int:
     """Derive this command's exit status:
 
     stopped by a signal | Snakemake's | a step left one | this command's

@@ -14,7 +14,7 @@ from penstock.core.errors import FailedError, InterruptedRunError
 from penstock.fs import small_files
 from penstock.look.views import run_summary
 from penstock.look.views.text_layout import block
-from penstock.workflow import exit_files, workflow_receipts
+from penstock.workflow import controller, workflow_receipts
 
 if TYPE_CHECKING:
     import argparse
@@ -140,9 +140,9 @@ def run_list_group(parsed: argparse.Namespace, session: Session) -> int:
                 raise
             except Exception as error:  # noqa: BLE001 a bug in one dataset does not end the others
                 failed = failure(error, session)
-                left = exit_files.Left(step, failed.code, name, *failed[1:])
+                left = controller.Left(step, failed.code, name, *failed[1:])
                 result["failed"][name] = left._asdict()
-                exit_files.leave(left)
+                controller.leave_exit(left)
     session.receipt(result)
     if parsed.receipt is not None:
         workflow_receipts.forget(workflow_receipts.results_of(parsed.receipt), time.time())
@@ -168,13 +168,13 @@ def run_list_failure(parsed: argparse.Namespace, session: Session) -> int:
     """End with the message and exit status of the dataset's listing."""
     name = session.only(session.config(), parsed.dataset)
     try:
-        left = exit_files.Left(**small_files.read_json(parsed.group)["failed"][name])
+        left = controller.Left(**small_files.read_json(parsed.group)["failed"][name])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FailedError(
             "what became of a listing cannot be read", where=str(parsed.group), why=str(error)
         ) from None
     session.failed = left.command
-    session.failure = exit_files.CommandFailure(
+    session.failure = controller.CommandFailure(
         left.exit, f"{name}: {left.text}", left.reason, left.cancelled, left.overtaken
     )
     return left.exit
