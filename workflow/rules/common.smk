@@ -9,8 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from penstock.workflow import controller, workflow_values
-from penstock.workflow import workflow_receipts, workflow_values
+from penstock.workflow import controller, workflow_receipts, workflow_values
 from penstock.host import interpreter
 from penstock.cluster.registry import open_cluster
 from penstock.dataset import submitted_arrays

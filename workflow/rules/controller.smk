@@ -1,11 +1,11 @@
 # One controller in a working directory; its steps end with it. What is locked and why stands in
 # penstock.workflow.controller.
-if exit_files.below_run():
+if controller.below_run():
     # `penstock run` shows the steps' own progress, their errors and the summary.
     for handler in logger.handlers:
         if handler.name == "DefaultStreamHandler":
             handler.setLevel("WARNING")
-            handler.addFilter(exit_files.is_news)
+            handler.addFilter(controller.is_news)
 
 
 @functools.cache
@@ -18,6 +18,6 @@ def take_control():
             (RESULTS / ".workflow").absolute(), logger.warning, alone=MODULE is None
         )
     except PenstockError as error:
-        if exit_files.below_run():  # which has it from `controller.take`
+        if controller.below_run():  # which has it from `controller.take`
             sys.exit(1)
         stop(error)

@@ -32,12 +32,12 @@ rule report_run:
 
 # `penstock run` has a summary of its own, and sends notices. Of a module Snakemake does not obey these.
 onsuccess:
-    if not exit_files.below_run():
+    if not controller.below_run():
         for line in workflow_receipts.published(RESULTS, invocation(), CONFIG):
             logger.info(line)
         send_notices()
 
 
 onerror:
-    if not exit_files.below_run():
+    if not controller.below_run():
         send_notices()
