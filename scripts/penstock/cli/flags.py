@@ -48,6 +48,13 @@ def json_lines(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print it as JSON, by lines")
 
 
+def json_document(parser: argparse.ArgumentParser) -> None:
+    """The --json of commands that answer with one document, the one that --receipt writes."""
+    parser.add_argument(
+        "--json", dest="json_document", action="store_true", help="print the result as a JSON document"
+    )
+
+
 def every_row(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="all rows (default: 20, of each kind)")
 

@@ -16,18 +16,29 @@ from penstock.core import typed_json
 from penstock.core.human import printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.core.run_steps import CheckResult
     from penstock.look.views.text_layout import Line
 
 _COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")
 _called = ["penstock"]
+_document_alone = [False]  # whether standard output is for one JSON document, and texts are left out
 
 
 def called_as(program: str) -> None:
     """Set the words with which this program was called, so that hints can be pasted."""
     _called[0] = program
+
+
+def only_document() -> None:
+    """From now on, leave out texts on standard output: `show_document` alone writes there."""
+    _document_alone[0] = True
+
+
+def show_document(result: Mapping[str, object]) -> None:
+    """Print the JSON document of `--json`. `format` grows when a field changes its meaning or goes."""
+    show_json({"format": 1, **result})
 
 
 def open_streams() -> None:
@@ -68,6 +79,8 @@ def pasted(text: str) -> str:
 
 def show(text: str) -> None:
     """Print a result on standard output."""
+    if _document_alone[0]:
+        return
     sys.stdout.write(printable_lines(text.removesuffix("\n")) + "\n")
 
 
@@ -82,6 +95,8 @@ def show_piece(text: str) -> None:
 
 
 def show_checks(title: str, results: Sequence[CheckResult]) -> None:
+    if _document_alone[0]:
+        return
     from penstock.look.views import text_layout
 
     text_layout.show_checks(
@@ -96,6 +111,8 @@ def columns(piped: int = 80) -> int:
 
 def show_lines(lines: Iterable[Line], *, hints: bool = False) -> None:
     """Print escaped lines, in colours on a terminal. With `hints`, commands in them can be pasted."""
+    if _document_alone[0]:
+        return
     from penstock.look.views import text_layout
 
     pasted_lines = (line._replace(text=pasted(line.text)) for line in lines) if hints else lines

@@ -31,6 +31,7 @@ KINDS = ("manifest", "missing", "folder", "changed", "replaced", "unread", "mode
 
 
 def audit_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
     flags.release_option(parser)
     much = parser.add_mutually_exclusive_group()
@@ -161,6 +162,7 @@ REPAIR_EXAMPLES = ("penstock repair imagenet", "penstock repair imagenet --relea
 
 
 def repair_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
     flags.release_option(parser)
 
@@ -210,6 +212,7 @@ SIGN_EXAMPLES = ("penstock sign imagenet", "penstock sign imagenet 20261101-1f2e
 
 
 def sign_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.dataset(parser, "name")
     flags.release(parser)
 

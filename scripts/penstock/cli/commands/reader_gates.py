@@ -227,6 +227,7 @@ class Answer(NamedTuple):
 
 
 def after_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     parser.add_argument(
         "dataset", nargs="*", metavar="DATASET", help="what the job reads (default: the only one)"
     )

@@ -110,6 +110,7 @@ ROLLBACK_EXAMPLES = ("penstock rollback imagenet", "penstock rollback imagenet 2
 
 
 def rollback_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.dataset(parser, "name")
     parser.add_argument(
         "release", nargs="?", metavar="RELEASE",

@@ -76,6 +76,7 @@ EXAMPLES = ("penstock run", "penstock run imagenet --submit")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
     flags.new_release(parser)
     flags.copy_unchanged(parser)

@@ -30,6 +30,7 @@ STEP_EXAMPLES = ("penstock step STEP imagenet", "penstock step STEP imagenet --r
 
 
 def step_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
     flags.run(parser)
 
@@ -45,6 +46,7 @@ LIST_EXAMPLES = ("penstock step list imagenet", "penstock step list imagenet --r
 
 
 def list_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
     flags.new_release(parser)
 
@@ -72,6 +74,7 @@ PLAN_EXAMPLES = ("penstock step plan imagenet", "penstock step plan imagenet --r
 
 
 def plan_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
     flags.run(parser)
     flags.copy_unchanged(parser)
@@ -189,6 +192,7 @@ REPORT_EXAMPLES = ("penstock report imagenet", "penstock report imagenet --html 
 
 
 def report_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
     flags.run(parser)
     parser.add_argument(

@@ -172,6 +172,7 @@ STATUS_EXAMPLES = ("penstock status", "penstock status imagenet --progress json"
 
 
 def status_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
 
 
@@ -316,6 +317,7 @@ CANCEL_EXAMPLES = ("penstock cancel imagenet", "penstock cancel imagenet --root 
 
 
 def cancel_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     flags.datasets(parser)
     flags.root(parser)
 
@@ -372,6 +374,7 @@ LIMIT_EXAMPLES = ("penstock limit 40Gbit/s", "penstock limit imagenet --nodes 2"
 
 
 def limit_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.json_document(parser)
     parser.add_argument(
         "what", nargs="?", metavar="RATE",
         help="such as 40Gbit/s or 5GB/s; none: what the configurations say; default: print what is set. "
