@@ -84,6 +84,12 @@ def show(text: str) -> None:
     sys.stdout.write(printable_lines(text.removesuffix("\n")) + "\n")
 
 
+def clear() -> None:
+    """Clear the terminal; in a pipe, leave an empty line."""
+    if not _document_alone[0]:
+        sys.stdout.write("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n")
+
+
 def show_json(result: object) -> None:
     """Print a document, or a row of one, as a line of ASCII JSON."""
     sys.stdout.write(json.dumps(typed_json.plain(result), sort_keys=True, default=str) + "\n")

@@ -175,6 +175,31 @@ def judged(
     return _looked_at(_begun(layout, release), owners, within, pointed=release is None)
 
 
+def glanced(layout: DatasetLayout, holds: Sequence[notices.Hold]) -> Judgement:
+    """Judge the current release by `current`, its seal and its audits alone, with a file operation for each:
+    for overviews of many datasets. What decides for a job is `judged`. `holds`: the lines of HOLD."""
+    judgement = Judgement(layout)
+    _note(judgement, lambda: not_held(layout, "", holds))
+    if _note(judgement, lambda: _pointed(judgement)):
+        _note(judgement, lambda: not_held(layout, judgement.release, holds))
+        _note(judgement, lambda: _sealed(judgement))
+        _note(judgement, lambda: _audited(judgement))
+        if judgement.error is None:
+            _note(judgement, lambda: _without_findings(judgement))
+    return judgement
+
+
+def _pointed(judgement: Judgement) -> None:
+    layout = judgement.layout
+    try:
+        judgement.release = dataset_folders.current(layout) or ""
+    except FailedError as error:
+        raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
+    judgement.named = bool(judgement.release)
+    if not judgement.named:
+        raise NothingPublishedError("nothing is published", where=str(layout.current))
+
+
 def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
     """Find the wanted release and check whether it is on hold."""
     judgement = Judgement(layout, release or "")
@@ -187,9 +212,9 @@ def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
     return judgement
 
 
-def not_held(layout: DatasetLayout, release: str) -> None:
+def not_held(layout: DatasetLayout, release: str, holds: Sequence[notices.Hold] | None = None) -> None:
     """Raise HeldError if the release or the dataset is on hold, OSError if the root is unresponsive."""
-    held = notices.standing_holds(layout, release)
+    held = notices.standing_holds(layout, release, holds)
     if held is not None:
         raise HeldError(
             f"{held.name} is held" if held.dataset else "every dataset below this root is held",

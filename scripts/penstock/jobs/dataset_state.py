@@ -216,6 +216,16 @@ def read(context: Context, judgement: Judgement, submitted: str | None = None) -
     )
 
 
+def glanced(judgement: Judgement, now: float) -> str:
+    """Return the state as another account sees it, from the judgement and the notice of a run. `now`: seconds
+    since the epoch; with it no file is touched to learn the file system's clock."""
+    staging = staging_notice.find(judgement.layout, now=now)
+    doing = {**DOING, SUBMITTED: "waiting"}
+    return composed(
+        judgement.state, "", doing.get(staging.notice.step, "") if staging and staging.alive else ""
+    )
+
+
 def composed(judged: str, work: str, noticed: str) -> str:
     """Compose the state by the first table above. A state of "" means none."""
     if judged not in _WELL:

@@ -90,14 +90,17 @@ def nobody(_: DatasetLayout) -> Mapping[str, ShownPins]:
 _SIGNS = ("releases", "current", ".penstock", UNDER_WAY)  # names of which a dataset's folder has at least one
 
 
-def datasets(root: Path) -> list[str]:
+def datasets(root: Path, *, looked_into: bool = True) -> list[str]:
     """Return the sorted names of the datasets below `root`. They include unreadable folders and links that
-    have a dataset's name. Raises PreflightError if the root is missing or this account may not list it,
-    FailedError if listing fails."""
+    have a dataset's name, and all other folders with such names unless `looked_into`. Raises PreflightError
+    if the root is missing or this account may not list it, FailedError if listing fails."""
     try:
         with os.scandir(root) as entries:
             return sorted(
-                entry.name for entry in entries if DATASET_NAME.fullmatch(entry.name) and _is_dataset(entry)
+                entry.name
+                for entry in entries
+                if DATASET_NAME.fullmatch(entry.name)
+                and (_is_dataset(entry) if looked_into else entry.is_dir())
             )
     except (FileNotFoundError, NotADirectoryError) as error:
         raise PreflightError(
@@ -122,11 +125,16 @@ def datasets(root: Path) -> list[str]:
 def _is_dataset(entry: os.DirEntry[str]) -> bool:
     if entry.is_symlink():
         return any(os.path.lexists(os.path.join(entry.path, sign)) for sign in _SIGNS)
-    if not entry.is_dir(follow_symlinks=False):
-        return False
+    return entry.is_dir(follow_symlinks=False) and has_signs(entry.path)
+
+
+def has_signs(folder: str | Path) -> bool:
+    """Return whether a dataset's files are in the folder; True if this account may not look."""
     try:
-        with os.scandir(entry.path) as inside:
+        with os.scandir(folder) as inside:
             return any(inner.name in _SIGNS for inner in inside)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError:
         return True
 

@@ -15,18 +15,20 @@ from penstock.cluster.port import abilities_of
 from penstock.core import human
 from penstock.core.errors import FindingsError, PenstockError
 from penstock.core.human import SECOND, TEXT, brief, nanoseconds, printable
+from penstock.core.layout import DatasetLayout
 from penstock.dataset import gate, pins, release_records
 from penstock.dataset.submitted_arrays import ArrayBook
 from penstock.jobs import dataset_state, run_cleanup, shares
 from penstock.jobs.dataset_state import ENDED, UNKNOWN
+from penstock.look import releases
 from penstock.look.views import text_layout
 from penstock.look.views.text_layout import Line, TextColumn
 from penstock.target import access, dataset_folders, notices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from penstock.core.layout import DatasetLayout
     from penstock.core.step_results import StatusResult
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Judgement
@@ -67,6 +69,26 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
         except (PenstockError, OSError) as error:
             answer["problem"] = str(error)
     return cast("StatusResult", {key: value for key, value in answer.items() if value})
+
+
+def below(root: Path, now: float, datasets: Sequence[str] = ()) -> list[StatusResult]:
+    """Return a row for each dataset below the root (`datasets`: for these), as any account may see it, with
+    at most six file operations for each. Nothing is touched. `now`: seconds since the epoch."""
+    rows, holds = [], notices.holds_below(root)
+    for name in datasets or releases.datasets(root, looked_into=False):
+        judgement = gate.glanced(DatasetLayout(root, name), holds)
+        state = dataset_state.glanced(judgement, now)
+        if state == gate.NOTHING and not releases.has_signs(judgement.layout.folder):
+            continue
+        answer: StatusResult = {"dataset": name, "state": state}
+        if judgement.error is not None and judgement.state != gate.NOTHING:
+            answer |= {"why": judgement.problem, "to_do": judgement.error.hint}
+        answer["current"] = judgement.release or None
+        if judgement.error is None:
+            answer["path"] = str(judgement.data)
+        answer |= _published(judgement)
+        rows.append(cast("StatusResult", {key: value for key, value in answer.items() if value}))
+    return rows
 
 
 def _published(judgement: Judgement) -> StatusResult:

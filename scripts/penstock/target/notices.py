@@ -273,15 +273,23 @@ class Hold(NamedTuple):
         return f"{self.reason} (by {self.by})"
 
 
-def of_dataset(layout: DatasetLayout) -> list[Hold]:
-    """Return the lines that hold the dataset or any of its releases, in order."""
-    file = read_root_file(layout.root, HOLD_NAME, LONGEST_HOLD)
-    return [hold for hold in _holds(file) if hold.dataset in ("", layout.dataset)]
+def holds_below(root: Path) -> list[Hold]:
+    """Return all lines of the root's file, in order."""
+    return list(_holds(read_root_file(root, HOLD_NAME, LONGEST_HOLD)))
 
 
-def standing_holds(layout: DatasetLayout, release: str = "") -> Hold | None:
+def of_dataset(layout: DatasetLayout, holds: Sequence[Hold] | None = None) -> list[Hold]:
+    """Return the lines that hold the dataset or any of its releases, in order. `holds`: the file's lines;
+    None: read them now."""
+    holds = holds_below(layout.root) if holds is None else holds
+    return [hold for hold in holds if hold.dataset in ("", layout.dataset)]
+
+
+def standing_holds(
+    layout: DatasetLayout, release: str = "", holds: Sequence[Hold] | None = None
+) -> Hold | None:
     """Return the first line that holds this release or, without a release, the whole dataset."""
-    return next((hold for hold in of_dataset(layout) if hold.covers(release)), None)
+    return next((hold for hold in of_dataset(layout, holds) if hold.covers(release)), None)
 
 
 def warning(root: Path) -> str:

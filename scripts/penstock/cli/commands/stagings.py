@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from penstock.core.errors import (
     ConfigError,
     FailedError,
     FindingsError,
+    InterruptedRunError,
     NoSpaceError,
     PenstockError,
     PreflightError,
@@ -30,7 +31,7 @@ from penstock.core.errors import (
 from penstock.core.human import in_quotes, printable
 from penstock.fs import small_files, watched_facts
 from penstock.fs.safe_open import NO_SPACE
-from penstock.host import kernel_facts
+from penstock.host import kernel_facts, waits
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -168,18 +169,52 @@ def _streams(text: str) -> tuple[int, ...]:
 REHEARSE = CommandFunctions(rehearse_arguments, run_rehearse, REHEARSE_EXAMPLES)
 
 
-STATUS_EXAMPLES = ("penstock status", "penstock status imagenet --progress json")
+STATUS_EXAMPLES = ("penstock status", "penstock status --root /beegfs/datasets --watch")
+WATCHED, LONGEST_WATCHED = 30.0, 120.0  # seconds between two looks: at first, and at most
+SLOWER = 1.25  # factor from one pause to the next
 
 
 def status_arguments(parser: argparse.ArgumentParser) -> None:
     flags.json_document(parser)
+    flags.root(parser)
+    parser.add_argument(
+        "--watch", action="store_true", help="again each 30 s, later each 2 minutes, until Ctrl-C"
+    )
     flags.datasets(parser)
 
 
 def run_status(parsed: argparse.Namespace, session: Session) -> int:
     """Show what is published and under way. Returns 4 where a dataset is damaged, as `gate` would; else 3
-    where nothing of one can be seen."""
-    from penstock.dataset import gate
+    where nothing of one can be seen. With --watch, look again until a signal; errors are shown."""
+    pause = WATCHED
+    code = _status(parsed, session)
+    while parsed.watch:
+        try:
+            waits.pause(pause)
+            output.clear()
+            code = _status(parsed, session)
+        except InterruptedRunError:
+            break
+        except PenstockError as error:
+            output.say(str(error))
+        pause = min(LONGEST_WATCHED, pause * SLOWER)
+    return code
+
+
+def _status(parsed: argparse.Namespace, session: Session) -> int:
+    if parsed.root is not None:
+        from penstock.look import releases, status_report
+
+        below = dataset_choice.chosen_datasets(parsed, session)
+        root, names = below.target.root, list(dict.fromkeys(parsed.dataset or ()))
+        rows = status_report.below(root, time.time(), names)
+        if missing := [name for name in names if not any(row["dataset"] == name for row in rows)]:
+            raise dataset_choice.not_known(missing, releases.datasets(root), root)
+        return _shown(rows, session, lambda columns: _table(rows, root, columns))
+    return _status_of_owner(parsed, session)
+
+
+def _status_of_owner(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.look import status_report as step
 
     config = session.config()
@@ -191,13 +226,22 @@ def run_status(parsed: argparse.Namespace, session: Session) -> int:
             return step.run(context, name, None if jobs is None else jobs.get(name, ""))
 
         results, code = session.apart(names, state)
-    session.receipt(
-        results[0] if len(results) == 1 else {"datasets": {result["dataset"]: result for result in results}}
-    )
 
     def lines(columns: int) -> list[Line]:
         return render_status(results) if parsed.dataset else _table(results, config.target.root, columns)
 
+    return _shown(results, session, lines, code)
+
+
+def _shown(
+    results: Sequence[StatusResult], session: Session, lines: Callable[[int], list[Line]], code: int = 0
+) -> int:
+    """Print the rows, and return the exit status that they mean. `code`: that of datasets which failed."""
+    from penstock.dataset import gate
+
+    session.receipt(
+        results[0] if len(results) == 1 else {"datasets": {result["dataset"]: result for result in results}}
+    )
     session.show_rows(results, lines, hints=True)
     if any(
         {result["state"], result.get("work", {}).get("state")}.intersection(gate.BAD) for result in results
