@@ -129,7 +129,7 @@ def test_s25_an_old_slot_of_an_older_penstock_stays_beside_its_young_beat(
     age = beat.stat().st_ctime - taken
     monkeypatch.setattr(share_rule, "OLDER_LIVES", 60.0)
     now = taken + 60.0 + age / 2
-    monkeypatch.setattr(share_rule.clock, "now", lambda _: now)
+    monkeypatch.setattr(share_rule.capabilities, "now", lambda _: now)
     share_rule.remove_dead_older(slots)
     assert {path.name for path in slots.iterdir()} == {slot.name, beat.name}
     now += age

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 def written(folder: Path, *names: str) -> None:
     """A configuration of each name, whose only dataset is called as the file."""
+    source = folder / "source"
+    source.mkdir(exist_ok=True)
+    (source / "file").touch()
     for name in names:
         dataset = name.partition(".")[0]
         (folder / name).write_text(
-            f"target: {{root: {folder}/target}}\ndatasets: {{{dataset}: {{source: {folder}}}}}\n"
+            f"target: {{root: {folder}/target}}\ndatasets: {{{dataset}: {{source: {source}}}}}\n"
         )
 
 

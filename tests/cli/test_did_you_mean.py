@@ -26,7 +26,7 @@ UNCALLED = [one.name for one in COMMANDS if not one.of_people]
     [
         (
             "run --dry-rnu",
-            "penstock run: there is no option --dry-rnu\n  did you mean --dry-run (say what would be ",
+            "penstock run: there is no option --dry-rnu\n  did you mean --dry-run (list the source and ",
         ),
         ("audit --sampel=1%", "penstock audit: there is no option --sampel\n  did you mean --sample ("),
         ("step copy --reciept x", "did you mean --receipt (write the result as JSON, durably)?"),

@@ -140,7 +140,7 @@ def test_every_named_set_has_its_table() -> None:
 
 
 def test_a_node_that_does_not_see_the_folder_is_named(tmp_path: Path) -> None:
-    blind = "from penstock.doctor.selftest import two_nodes; import pathlib, sys; "
+    blind = "from penstock.doctor import selftest_two_nodes as two_nodes; import pathlib, sys; "
     blind += (
         "two_nodes.FOLDER_WITHIN = 0.1; two_nodes.serve(pathlib.Path(sys.argv[1]), sys.stdin, sys.stdout)"
     )

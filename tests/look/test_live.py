@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 SCRIPT = r"""
 import sys, time
-from penstock.core import events
+from penstock.core import run_steps as events
 from penstock.look.views.view_choice import open_view
 view = open_view("auto", sys.stdout)
 print(type(view).__name__)

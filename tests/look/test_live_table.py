@@ -17,7 +17,7 @@ from penstock.look.views.live_view import LiveTable
 
 SCRIPT = r"""
 import sys, time
-from penstock.core import events
+from penstock.core import run_steps as events
 from penstock.look.views.view_choice import open_view
 names = ["a", "b", "c", "d" * 64, *(f"s{n:02d}" for n in range(int(sys.argv[1])))]
 view = open_view("auto", sys.stderr, names)

@@ -101,7 +101,7 @@ from penstock.dataset import pins
 from penstock.host import resources
 from penstock.host.kernel_facts import JobEnvironment
 from penstock.dataset import gate
-from penstock.target import cross_account_files
+from penstock.target import notices
 from pathlib import Path
 layout = DatasetLayout(Path(sys.argv[1]), "data")
 resources.enter_job(JobEnvironment(job=str(os.getpid()), proven=True, cluster="elsewhere"))
@@ -129,7 +129,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
             time.sleep(0.005)
     except (OSError, AssertionError) as error:
         wrong.append(f"{found.release} was pinned: {error!r}")
-    cross_account_files.withdraw(layout.pins, pin.name)
+    notices.withdraw(layout.pins, pin.name)
     time.sleep(random.random() / 20)
 print(json.dumps({"wrong": wrong[:5], "held": sorted(held)}))
 """

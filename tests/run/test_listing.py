@@ -126,7 +126,7 @@ def test_a_name_that_is_not_a_path_stops_everything_and_leaves_no_trace(tmp_path
 def test_an_empty_source_is_told_and_leaves_no_trace(tmp_path: Path) -> None:
     (tmp_path / "source" / "empty").mkdir(parents=True)
     context = context_for(tmp_path, tmp_path / "source")
-    with pytest.raises(PreflightError, match="is empty") as caught:
+    with pytest.raises(PreflightError, match="has 0 objects") as caught:
         list_step.run(context, "data")
     assert str(tmp_path / "source") in str(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["source"]

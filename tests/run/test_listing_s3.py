@@ -156,7 +156,7 @@ def test_a_missing_bucket_wrong_keys_and_an_empty_prefix_are_told(tmp_path: Path
             step(context(target, server.endpoint, "s3://no-such-bucket/p/", **signed), "data")
         assert "no-such-bucket" in str(caught.value)
         if step is list_step.run:
-            with pytest.raises(PreflightError, match="is empty"):
+            with pytest.raises(PreflightError, match="has 0 objects"):
                 step(context(target, server.endpoint, "s3://bucket/nothing/", **signed), "data")
         assert os.listdir(target) == []
         assert step(context(target, server.endpoint, **signed), "data")["dataset"] == "data"

@@ -387,7 +387,7 @@ def test_where_nothing_can_be_copied_nothing_is_made(tmp_path: Path) -> None:
             rehearsal.rehearse(context, "data", LONG)
         assert not context.layout("data").folder.exists()
         (source / "large").unlink()
-        with pytest.raises(PreflightError, match="empty"):
+        with pytest.raises(PreflightError, match="has 0 objects"):
             rehearsal.rehearse(context, "data", LONG)
 
 

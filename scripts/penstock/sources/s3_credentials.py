@@ -150,7 +150,7 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys
     if "why" in answer:
         name = answer.get("profile") or profile or os.environ.get("AWS_PROFILE") or "default"
         what = f"the profile {in_quotes(name)} of the AWS configuration gives no keys"
-        if answer["why"] == NO_KEYS:
+        if answer["why"] == NO_KEYS and not profile:
             what = "no credentials for the source"
         why = answer["why"] + (_kept(answer["said"]) if answer.get("said") else "")
         raise PreflightError(what, where=url, why=why, hint=answer.get("hint", HINT))
