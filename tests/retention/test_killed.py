@@ -98,13 +98,13 @@ import json, os, random, select, sys, time
 from penstock.core.layout import DatasetLayout
 from penstock.core.errors import PenstockError
 from penstock.dataset import pins
-from penstock.host import resources
+from penstock.host import kernel_facts
 from penstock.host.kernel_facts import JobEnvironment
 from penstock.dataset import gate
 from penstock.target import notices
 from pathlib import Path
 layout = DatasetLayout(Path(sys.argv[1]), "data")
-resources.enter_job(JobEnvironment(job=str(os.getpid()), proven=True, cluster="elsewhere"))
+kernel_facts.enter_job(JobEnvironment(job=str(os.getpid()), proven=True, cluster="elsewhere"))
 wrong, held = [], set()
 
 def read(data):
