@@ -9,9 +9,9 @@ from penstock.host import interpreter
 
 def program() -> None:
     """Run the `penstock` command; does not return: the process ends by `os._exit` with the command's exit
-    status, so no `atexit` handler runs. Where variables of Python or a locale would reach it, it is first
-    replaced by an isolated one (`isolate`). Until the command sets its own handlers, SIGINT ends the process
-    without a traceback."""
+    status, so no `atexit` handler runs. If the environment sets Python's variables or a locale that is not
+    UTF-8, the process first replaces itself by an isolated one (`isolate`). Until the command sets its own
+    handlers, SIGINT ends the process without a traceback."""
     interpreter.isolate()
     import signal
 

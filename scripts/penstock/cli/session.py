@@ -1,5 +1,5 @@
-"""The surroundings of a running command: log file, stop flag, display, and its tie to the workflow above it,
-which is the workflow that started it.
+"""What surrounds a running command: the log file, the stop flag, the display, and the command's link to the
+workflow that started it ("the workflow above").
 
 A step must not outlive its Snakemake, since an orphan would keep the dataset locked for the next run. So the
 workflow passes the processes above the step (`PENSTOCK_ABOVE`) and a folder (`PENSTOCK_WORKFLOW`) in the
@@ -51,12 +51,12 @@ class Session:
         self.parsed = parsed
         self.stop = Stop()
         self._cleanup = contextlib.ExitStack()
-        # The name of the failed command, if it was not this one: `list-failure` ends with the status of an
-        # earlier `list-group`.
+        # Name of the command that failed, if another than this one failed: `list-failure` only reports a
+        # failed earlier `list-group`, and exits with its status.
         self.failed = ""
         self.failure: CommandFailure | None = None
-        # The signal handler calls this function. The handler of `penstock run` passes signals on to
-        # Snakemake.
+        # The signal handler calls this function, if it is set. `penstock run` sets one that passes the signal
+        # on to Snakemake.
         self.on_stop: Callable[[int], None] | None = None
 
     def __enter__(self) -> Self:
@@ -109,8 +109,9 @@ class Session:
 
     def config(self) -> Config:
         """Load the configuration, with --backend merged in, within the site file's bounds. Commands that
-        stage (`rights.stages`) get a ConfigError for values that exceed the bounds, and for programs that
-        other accounts may have chosen (`trust`). Also raises the errors of `reached`."""
+        stage (`rights.stages`) get a ConfigError for values that exceed the bounds, and for programs named
+        in the configuration if other accounts can write that file (see `config.loader.refuse`). Also raises
+        the errors of `reached`."""
         from penstock.config import loader
         from penstock.config.loader import load
         from penstock.dataset import rights
@@ -152,7 +153,7 @@ class Session:
 
     def apart(self, names: Sequence[str], work: Callable[[str], R]) -> tuple[list[R], int]:
         """Call `work` for each dataset in turn. Return the results and the first exit status other than 0.
-        The error of an only dataset is raised, but errors of several datasets are printed."""
+        With one dataset its error is raised; with several, errors are printed and the work goes on."""
         code = 0
         results: list[R] = []
         for name in names:
@@ -207,8 +208,8 @@ class Session:
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:
-        """Open a view on standard error. In a step of `penstock run` it writes JSON. Of the concurrent steps
-        in another workflow, one draws on the terminal, and the others write lines."""
+        """Open a view on standard error. In a step of `penstock run` it writes JSON. In any other workflow,
+        only one of the concurrent steps draws on the terminal; the others write lines."""
         from penstock.look.views.view_choice import open_view
 
         kind = self.parsed.progress

@@ -139,7 +139,7 @@ def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
 class RunConfig:
     """A configuration that `freeze` made, perhaps in another version. Settings that it lacks get their
     defaults, and unknown settings are ignored. Each part is converted when it is first read, since an audit
-    freezes only the part for the engine. If that part is missing or damaged, FailedError is raised."""
+    freezes only the part for the engine. Reading a part that is missing or damaged raises FailedError."""
 
     def __init__(self, raw: Mapping[str, object], where: object) -> None:
         self._raw, self._where = raw, where

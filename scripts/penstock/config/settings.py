@@ -2,9 +2,10 @@
 
 Sizes are bytes, rates bytes per second, durations seconds. Each key is declared only here: type, default,
 allowed values, unit, and its meaning in words (`config.annotations`). Sections about a release's content also
-declare whether a key is part of the run's identity (`DECIDES` or `APART`). Fields marked `FIXED` are no keys.
-`make docs` generates docs/configuration*.md and the JSON schema from this module, in the order of the fields.
-A section's docstring is its text on that page. Options of sources are in `config.source_kinds`.
+declare whether a key is part of the run's identity (`DECIDES` or `APART`). Fields marked `FIXED` are not
+keys: the file cannot set them. `make docs` generates docs/configuration*.md and the JSON schema from this
+module, in the order of the fields. A section's docstring is its text on that page. Options of sources are in
+`config.source_kinds`.
 """
 
 # Annotations are read at run time, so `from __future__ import annotations` is not used. Each dataclass has a
@@ -57,8 +58,8 @@ LONGEST_PIN = 14 * 86400.0
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
-# The size from which on a percentage of a file system stays free by default, and that percentage. Parallel
-# file systems slow down, and their targets fill unevenly, long before they are full.
+# On file systems larger than this, this percentage stays free by default. Parallel file systems slow down,
+# and their targets fill unevenly, long before they are full.
 LARGE, KEPT_PERCENT = 100 * TIB, 5
 
 
@@ -106,7 +107,7 @@ class TargetConfig(Settings):
     ] = None
     owners: Annotated[
         Accounts,
-        About("""Accounts whose datasets `gate` and `path` take below this root, by name or number. The
+        About("""Accounts, by name or number, whose datasets below this root `gate` and `path` accept. The
             dataset's folder, its release and the seal must belong to one of them. An empty list stands for
             the root's owner and the account that calls. Name the service accounts that stage for a team
             here."""),
@@ -115,8 +116,8 @@ class TargetConfig(Settings):
     contact: Annotated[
         str | None,
         Text("an address or a name", r"^[^\x00-\x1f]{1,200}$"),
-        About("""Whom a reader asks for a dataset that nobody stages: `after`, `gate` and `path` name it in
-            place of the dataset's owner. The site's file may say it for all."""),
+        About("""Whom to ask for a dataset that nobody stages: `after`, `gate` and `path` then name this
+            contact instead of the dataset's owner. The site's file may set it for all."""),
         Example("data@site.example"),
     ] = None
     keep_free: Annotated[
@@ -192,8 +193,8 @@ class Reach(NamedTuple):
     """How a source's servers are reached, whatever they speak; passed whole to what opens a connection."""
 
     timeout: float = 60.0  # seconds without a byte after which a connection is given up
-    ca_bundle: str = ""  # a file or folder of certificate authorities; for "" see `http.endpoint`
-    proxy: str = ""  # proxy for servers that speak HTTP; for "" see `http.endpoint`
+    ca_bundle: str = ""  # a file or folder of certificate authorities; for "" see `http_endpoint`
+    proxy: str = ""  # proxy for servers that speak HTTP; for "" see `http_endpoint`
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -234,7 +235,8 @@ class SourceConfig(Settings):
 
 
 class DatasetSources:
-    """The keys of a dataset that say where its data comes from: those of its one source, or its sources."""
+    """The keys of a dataset that say where its data comes from: `source` and the options of that one source,
+    or else the list `sources`."""
 
     source: Annotated[
         str,
@@ -252,16 +254,16 @@ class DatasetSources:
     inventory: Annotated[
         Inventory,
         About("""An S3 Inventory of the source's bucket, read in place of its listing. It is the URL or path
-            of a `manifest.json`, or of the folder with it. The folder of an inventory's configuration stands
-            for its newest. Of several `sources`, each has its own."""),
+            of a `manifest.json`, or of the folder with it. The folder of an inventory configuration stands
+            for its newest inventory. Of several `sources`, each has its own."""),
         Example("s3://inventories/bucket/daily/"),
     ] = SourceConfig.inventory
     list_from: Annotated[
         KeyList,
         About("""A list of keys, read in place of the source's listing: a path or an `s3://` URL. Its name's
             ending tells CSV with a header (`.csv`, `.csv.gz`) and Parquet (`.parquet`); any other list has a
-            key a line, or keys between NULs. What it does not state of an object (size, version), the source
-            is asked. Of several `sources`, each has its own."""),
+            key a line, or keys between NULs. What the list leaves out (size, version) is asked of the source.
+            Of several `sources`, each has its own."""),
         Example("/data/lists/train.csv"),
     ] = SourceConfig.list_from
     archived: Annotated[
@@ -281,8 +283,9 @@ class DatasetSources:
     ] = SourceConfig.times
     storage_options: Annotated[
         Options,
-        About("""How the source is reached: see the tables of each kind below. Of several sources each takes
-            what its kind knows. References only: a key or URL that would hold a secret is refused."""),
+        About("""How the source is reached: see the tables of each kind below. With several sources, each uses
+            the options that its kind has. References only: a key or URL that would hold a secret is
+            refused."""),
         Example({"profile": "staging"}),
     ]
 
@@ -328,8 +331,8 @@ class PermissionsConfig(Settings):
         int,
         Unit("file_mode"),
         About(
-            """Mode of the files, in quotes. Without any write bit nobody trains on a file that was
-            changed."""
+            """Mode of the files, in quotes. Without write bits a file that others train on cannot be changed
+            by mistake."""
         ),
         Example("0444"),
         DECIDES,
@@ -377,8 +380,9 @@ class FollowLimit(Settings):
     gone: float = 0.001
 
     def allowed(self, files: int) -> tuple[int, int]:
-        """Return how many of `files` may be pinned anew, and how many may leave. A fraction above 0 allows at
-        least one file, and 0 allows none. One file must stay, since a release is never empty."""
+        """Return how many of `files` may be copied in a newer version than listed, and how many may be
+        dropped because they are gone. A fraction above 0 allows at least one file, and 0 allows none. One
+        file must stay, since a release is never empty."""
         changed, gone = (
             max(1, int(fraction * files)) if fraction else 0 for fraction in (self.changed, self.gone)
         )
@@ -432,7 +436,7 @@ class DescribeConfig(Settings):
     ] = ()
     url: Annotated[
         WebPage,
-        About("The dataset's page. `null` is its source, where that is one site of the web."),
+        About("The dataset's page. `null`: the source's URL, if there is one source and it is a web URL."),
         Example("https://data.example.org/imagenet"),
     ] = None
     creators: Annotated[
@@ -461,14 +465,14 @@ class DescribeConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RetentionConfig(Settings):
-    """Which releases gc leaves: what one of these holds stays."""
+    """Which releases gc keeps: any release that at least one of these rules covers."""
 
     last: Annotated[
         int | None,
         Number("a number of releases, 1 or more", 1, 1000000),
-        About("The newest so many stay, by when they were published."),
+        About("This many of the most recently published releases stay."),
         Example(3),
-    ] = None  # None if no release stays for its number; `within` likewise
+    ] = None  # None if the rule is not used; likewise for `within`
     within: Annotated[
         Duration | None, About("Those that were published within this time stay."), Example("90d")
     ] = None
@@ -516,7 +520,7 @@ class DatasetConfig(Settings):
         Choice("refuse", "skip", "follow"),
         About("""Symbolic links in a source that is a folder, or shows them (FTP, SFTP). `refuse` names them
             and copies nothing. `skip` leaves them out and counts them. `follow` copies the regular files that
-            they lead to, of a folder those below the source."""),
+            they lead to; in a folder source, links to targets outside the source are refused."""),
         DECIDES,
     ] = "refuse"
     empty_folders: Annotated[
@@ -547,17 +551,17 @@ class DatasetConfig(Settings):
         str,
         Choice("refuse", "follow", "pinned"),
         About("""What becomes of an object that changed since it was listed. `refuse`: the others are copied,
-            the run ends with exit status 5 and names it. `follow`: it is read in its new version, or leaves,
-            where no more than 5 % of the files change and 0.1 % leave. `pinned`: a versioned S3 bucket is
-            listed and read by version ids, so that no change is seen."""),
+            the run ends with exit status 5 and names it. `follow`: its new version is copied, or it is
+            dropped if it is gone, as long as at most 5 % of the files change and 0.1 % are gone. `pinned`: a
+            versioned S3 bucket is listed and read by version ids, so that no change is seen."""),
         APART,
     ] = "refuse"  # `follow` allows changes within `FollowLimit`
     follow_limit: Annotated[FollowLimit, FIXED, APART] = FollowLimit()
     recall: Annotated[
         Size,
-        About("""How many bytes of the sources, where they are folders, copying may have fetched from an
-            archive (files that were released, stubs, tiered ones). Plan counts those of the files that are to
-            be copied, and stops with exit status 3 where there are more."""),
+        About("""For folder sources: how many bytes a copy may cause to be recalled from an archive (released
+            files, stubs, tiered files). Plan counts such bytes of the files that are to be copied, and stops
+            with exit status 3 if there are more."""),
         Example("20TiB"),
         APART,
     ] = 0
@@ -737,23 +741,23 @@ class ClusterConfig(Settings):
         str,
         Choice(*BACKENDS),
         About("""Who runs the elements of copy, verify, audit, adopt and repair: `local` runs them as
-            processes of this machine, `slurm` as job arrays. `--backend` and `snakemake --profile slurm` go
-            before it."""),
+            processes of this machine, `slurm` as job arrays. `--backend` and `snakemake --profile slurm`
+            override it."""),
     ] = BACKENDS[0]
     steps: Annotated[
         Mapping[str, Annotated[JobOptions, Fields("a mapping of job options")]],
         Named("step names with the job options that differ for them", (*IN_ELEMENTS, "submit")),
-        About("""Job options of single steps, by the step's name: any of the keys from `partition` on. What a
-            step does not name it takes from `cluster`. Where `verify` differs from `copy`, reading back is an
-            array of its own, after the copy. `submit` is the job of `penstock run --submit`: one core, and
-            memory by what the last listing counted, where nothing is set for it."""),
+        About("""Job options of single steps, by the step's name: any of the keys from `partition` on. Options
+            that a step does not name are taken from `cluster`. Where `verify` differs from `copy`, reading
+            back is an array of its own, after the copy. `submit` is the job of `penstock run --submit`: one
+            core, and memory by what the last listing counted, where nothing is set for it."""),
         Example({"verify": {"partition": "cpu", "core_spec": "none"}}),
     ] = field(default_factory=dict)  # complete options by step: `options`, overridden by the step's keys
     python: Annotated[
         Interpreter,
         About("""The Python interpreter that elements run with. `null` is the one that runs penstock now. Set
-            it where the nodes have penstock's environment under another path. Another interpreter than that
-            is refused where others than the account that calls penstock may write this file."""),
+            it where the nodes have penstock's environment under another path. If accounts other than the
+            caller's can write this file, any interpreter but the one that runs penstock now is refused."""),
         Example("/opt/penstock/bin/python"),
     ] = None
     # seconds between queries of SLURM, after the first query; up to a minute in long runs
@@ -829,7 +833,8 @@ class PlanConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EngineConfig(Settings):
-    """How an element copies and reads. The defaults measure the machine and the source as they go."""
+    """How an element copies and reads. By default an element measures the machine and the source while it
+    copies, and adapts."""
 
     workers: Annotated[int | None, FIXED] = None  # processes of an element; None if the element's CPUs decide
     streams: Annotated[
@@ -883,10 +888,10 @@ class VerifyConfig(Settings):
     linked: Annotated[
         float | None,
         Unit("reading_age"),
-        About("""Which files that are linked from the release before verify reads back. `all`: every one. With
-            a duration, each before its last reading is so old. Until then a file is carried over if inode,
-            size and times are unchanged. It keeps grade and date of its last reading, and counts as
-            `carried`. If `minimum_grade` is `reread` or more, all are read.
+        About("""Which of the files linked from the previous release are read back by verify. `all`: all of
+            them. With a duration, each file is read again before its last reading is older than that. Until
+            then a file is carried over if inode, size and times are unchanged. It keeps grade and date of its
+            last reading, and counts as `carried`. If `minimum_grade` is `reread` or more, all are read.
             [audit-linked.md](audit-linked.md) says when a file is due, and what that proves."""),
         Example("all", "7d"),
         APART,
@@ -899,7 +904,7 @@ class VerifyConfig(Settings):
             files that no job can have open, which are those new in a staging. Released files are read after
             their pages were dropped, and the storage servers' memory may answer. `always`: all files, from
             the targets' disks, if no job reads on the nodes that verify, audit and repair. On other file
-            systems all files are, with either value."""),
+            systems that honour O_DIRECT, all files are read back by it, with either value."""),
         APART,
     ] = "unshared"
     digests: Annotated[
@@ -930,9 +935,9 @@ class AuditConfig(Settings):
 
     recall: Annotated[
         Size,
-        About("""How many bytes of tiered files one audit may have fetched back to read them, each shard its
-            share. Tiered are WEKA's files whose data is in the object store. With `0B` none is read: what was
-            skipped is counted. Files that are offline (stubs) are never read, whatever stands here."""),
+        About("""How many bytes of tiered files one audit may recall; shards share this budget. Tiered are
+            WEKA's files whose data is in the object store. With `0B` none is read: what was skipped is
+            counted. Files that are offline (stubs) are never read, whatever stands here."""),
         Example("10TiB"),
     ] = 0
 
@@ -960,9 +965,9 @@ class GcConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BandwidthConfig(Settings):
-    """The cap that the elements of all runs keep together. It holds for all datasets, roots, accounts and
-    clusters that name the same folder. docs/bandwidth.md explains it. `engine.limit` stays each element's own
-    ceiling."""
+    """The bandwidth cap that the elements of all runs jointly stay within. It holds for all datasets, roots,
+    accounts and clusters that name the same folder. docs/bandwidth.md explains it. `engine.limit` stays each
+    element's own ceiling."""
 
     folder: Annotated[
         Folder | None,
@@ -974,7 +979,7 @@ class BandwidthConfig(Settings):
     ] = None  # None if each element has only `engine.limit`
     link: Annotated[
         Rate | None,
-        About("""What the link carries. The elements together read no more than this without `reserve`, and no
+        About("""What the link carries. The elements together read no more than this minus `reserve`, and no
             more than the cap file says. `null` leaves it to the cap file."""),
         Example("100Gbit/s"),
     ] = None
@@ -1010,17 +1015,17 @@ class BandwidthConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NotifyConfig(Settings):
-    """A command that is called for what becomes of a dataset, once for each event. docs/runs.md explains
-    it."""
+    """A command that is called once for each event of a dataset, such as a failure or a publication.
+    docs/runs.md explains it."""
 
     command: Annotated[
         tuple[Annotated[str, Text("a program or an argument", shortest=0)], ...],
         RUNS,
         Items("a list: a program and its arguments"),
-        About("""The program and its arguments; no shell. It gets the event as JSON on its standard input; all
-            calls of a command of penstock have a minute together. What it prints is not read. Refused where
-            others than the account that calls penstock may write this file, unless the site's file lists the
-            program. An empty list calls nothing."""),
+        About("""The program and its arguments; no shell. It gets the event as JSON on its standard input; one
+            penstock command spends at most a minute on all its calls. What it prints is not read. Refused
+            where others than the account that calls penstock may write this file, unless the site's file
+            lists the program. An empty list calls nothing."""),
         Example(["/usr/local/bin/notice", "--channel", "data"]),
     ] = ()
     events: Annotated[
@@ -1031,8 +1036,8 @@ class NotifyConfig(Settings):
     stale: Annotated[
         Duration,
         About("""How old the last run that published a dataset, or found it unchanged, may be before the event
-            `stale`. The next `penstock run` or `audit` with this configuration says it, of all its
-            datasets."""),
+            `stale`. The next `penstock run` or `audit` with this configuration checks all its datasets and
+            sends the event."""),
         Example("36h"),
     ] = 8 * 86400.0
     timeout: Annotated[Duration, FIXED] = 60.0
@@ -1069,8 +1074,8 @@ class Config(Settings):
         Folder | None,
         WRITES,
         Text("a file's name"),
-        About("""A file that `penstock run` writes anew when it ends. It has the figures of `penstock
-            metrics`, of the whole root, for a collector that reads names in `.prom` alone. A run in a SLURM
+        About("""A file that `penstock run` writes anew when it ends. It holds what `penstock metrics` shows
+            for the whole root. The collector reads only files whose names end in `.prom`. A run in a SLURM
             job writes none. A relative path is relative to the working directory. The file is refused if
             others than the account that calls penstock may write this configuration, or if another file
             stands there."""),

@@ -15,7 +15,7 @@ from penstock.core.errors import ConfigError
 # them, and what docs/configuration-sources.md says of them. Declarations alone: no class here is ever
 # instantiated.
 #
-# `config.validation` and `config.validation` refuse other keys and values by the annotations, which
+# `config.validation` refuses other keys and values by the annotations, which
 # `config.annotations` explains. Of what fsspec opens (another scheme, or `reader: fsspec`) no key is checked.
 # docs/configuration.py makes the page: of each class its docstring, its keys, and its `SECRETS`, the places
 # in which secrets are looked for, in order. A kind of source without `SECRETS` needs none.
@@ -269,17 +269,17 @@ class GcsOptions:
     proxy: Proxy
 
 
-# The table of the kinds of sources. A new kind needs a row here, its options in `option_keys`, and a package
-# in `penstock.sources`.
+# The table of the kinds of sources. A new kind needs a row here, its options above, and a module in
+# `penstock.sources`.
 
 
 @dataclass(frozen=True)
 class SourceKind:
-    """The properties of a kind of source that code outside its package needs."""
+    """The properties of a kind of source that code outside its module needs."""
 
     name: str
     schemes: tuple[str, ...]  # schemes of the source's URLs; "" for a path
-    # the kind's package in `penstock.sources`; the package's module `source` has `open_source`
+    # the kind's module in `penstock.sources`, which has `open_source`
     package: str = "generic"
     secrets: str = ""  # module of `penstock.sources` whose `resolve` finds credentials; "" if none are needed
     options: type | None = None  # keys of `storage_options`; None if a library gets them unchecked

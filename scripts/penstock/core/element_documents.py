@@ -97,7 +97,7 @@ COLUMNS = tuple(_column(*item) for item in ElementRow.__annotations__.items())
 
 class ArrayLine(NamedTuple):
     """Exactly one of the first five fields is set, with the name of the array or node.
-    `submission_log.ArrayBook.all` merges the lines of an array into the line of its submission."""
+    `submitted_arrays.ArrayBook.all` merges the lines of an array into the line of its submission."""
 
     # the array is about to be submitted, with all fields from `step` to `spec_cores`
     intent: Annotated[str, LEFT_OUT] = ""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Reads and writes the JSON documents of a dataset's state, with one set of rules and messages for all kinds.
 # Among them are the outcomes of a run's elements, and the mark of a run that adopts a tree.
 
-# Reads and writes the JSON documents of a dataset's state (`core.documents`), with errors for people.
+# Reads and writes the JSON documents of a dataset's state (`typed_json.Document`), with errors for people.
 #
 # | the file has              | `load`            | `find_whole` | `find`      | `need`      |
 # |---------------------------|-------------------|--------------|-------------|-------------|

@@ -1,5 +1,6 @@
-"""Pins, small files by which readers keep a release from gc (`penstock path --job` places them); and the
-choice of the release that a command reads, with a check that it exists until the command ends.
+"""Pins are small files by which readers keep a release from gc (`penstock path --job` places them). This
+module also chooses the release that a command reads, and checks that the release is not removed before the
+command ends.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ if TYPE_CHECKING:
     from penstock.target.notices import Posting
 
 
-# Pins: small files by which readers keep a release from gc. `penstock path --job` places them.
+# The path of a pin:
 #
 #     <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
 #
 # The folder is sticky, and writable for those who may read the release
-# (`notices.make_folder_for_readers`). O_EXCL makes a pin; its account is the file's owner.
+# (`notices.make_folder_for_readers`). A pin is created with O_EXCL; the account that pinned is the file's
+# owner.
 #
 # | the pin                                                       | stands                               |
 # |---------------------------------------------------------------|--------------------------------------|
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
 # | is of a newer format than this version reads                  | yes                                  |
 # | is of a process here that has ended                           | no                                   |
 # | is of a running process, or one on another machine            | yes                                  |
-# | is incomplete (its maker is writing it, or died)              | no: its maker looks again, see below |
+# | is incomplete (its maker is writing it, or died)              | no: its maker has not done R2 below  |
 #
 # If a reader pins while a removal begins, at least one of them notices the other:
 #
@@ -78,13 +80,16 @@ if TYPE_CHECKING:
 #
 # Proof: suppose R2, at time r, saw no mark. The state that it saw was true at r - T or later, so G1 > r - T.
 # The removal reads the pins at g >= G1 + 2T. It sees the state of g - T >= G1 + T > r, when the pin existed.
-# So it sees the pin and does not rename. T is 0 on file systems of one machine (`collection.settling`). Only
-# its maker withdraws a pin. If two processes of a job shared a pin, the process that sees a mark would remove
-# the other's pin. A reader whose pin stands removes older pins of the same job and release.
+# So it sees the pin and does not rename. T is 0 on file systems of one machine (`collection.settling`).
+#
+# A reader withdraws only its own pin (older pins are the exception, see below). If two processes of a job
+# shared a pin, the process that sees a mark would remove the other's pin. A reader whose pin stands removes
+# older pins of the same job and release.
 
 TRIES = 5  # attempts of a reader whose release is being removed
-NAMED = 20  # pins of a release that messages name; further ones are counted
-OPENED = 100  # most pins of a release opened for display: pins of ended jobs remain until gc
+NAMED = 20  # most pins of one release that a message lists; the rest are only counted
+# At most this many pins of one release are opened for display, since pins of ended jobs pile up until gc.
+OPENED = 100
 DAY = 86400.0  # seconds
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -169,7 +174,8 @@ def last(layout: DatasetLayout) -> dict[str, LastPin]:
 
 
 def note_last(layout: DatasetLayout) -> None:
-    """Store the result of `last`, before the dataset's owner removes pins. Raises OSError, and as `last`."""
+    """Store the result of `last`, before the dataset's owner removes pins. Raises OSError and the errors of
+    `last`."""
     if pinned := last(layout):
         value = dataset_documents.LAST_PINS.to_json(LastPins(pinned))
         notices.write_notice(layout.last_pins, value)
@@ -290,14 +296,15 @@ def of_others(
 
 
 def holding(longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, ShownPins]]:
-    """Return a function for tables of releases that does what `shown` does without asking a scheduler. A
-    job's pin is shown until it is older than `longest` seconds, or gc removes it."""
+    """Return a variant of `shown` that asks no scheduler; tables of releases use it. A job's pin is shown
+    until it is older than `longest` seconds, or gc removes it."""
     return lambda layout: shown(layout, longest, lambda *_: None)
 
 
 def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Published, ReleasePin]:
-    """Pin the release that `look` returns, for this job or the script or shell above this process. Raises as
-    `look`, PreflightError if this account cannot pin, FindingsError if each release is being removed."""
+    """Pin the release that `look` returns, for this job or the script or shell above this process. Raises
+    the errors of `look`; PreflightError if this account cannot pin; FindingsError if every release that was
+    tried is being removed."""
     for number in range(TRIES):
         published = look()
         pin = _place(layout, published.release)
@@ -328,7 +335,8 @@ def of_reader(
         elif _start(earliest.said) == _start(reader) and not is_going(layout, earliest.release):
             return look(earliest.release), earliest
         else:
-            # Each start of the job has its own pin, so the job may outlast its oldest pin.
+            # The oldest pin is from an earlier start of the job, or its release is being removed. The pin may
+            # lapse before the job ends, so this start places its own.
             published, pin = pinned(layout, partial(look, earliest.release))
         earliest = first(layout)
         if earliest is None or earliest.release == published.release:
@@ -468,10 +476,10 @@ def choose_release(context: Context, layout: DatasetLayout, name: str | None, do
 
 @contextlib.contextmanager
 def release_standing(layout: DatasetLayout, release: str, doing: str) -> Iterator[None]:
-    """Guard a release while a command reads it. Enter once the command's lock names the release. Entering
-    detects a removal that marked the release earlier; a later removal sees the lock (`dataset.pins` has the
-    proof). Raises PreflightError if the release is marked or gone, FailedError if it was removed
-    meanwhile."""
+    """Guard a release while a command reads it. Enter it only after the command's lock names the release.
+    Entering detects a removal that marked the release earlier; a later removal sees the lock (by the proof at
+    the top of this module, with the lock in place of the pin). Raises PreflightError if the release is marked
+    or gone, FailedError if it was removed meanwhile."""
     if is_going(layout, release):
         raise PreflightError(
             f"the release is being removed: there is nothing to {doing}",

@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 # failed or stopped step (unless its elements go on) and `penstock cancel` remove it. Repairs and rehearsals
 # have their own notices. A killed process leaves its notice behind:
 #
-# | the notice                                 | is shown as          | advice |
+# | the notice                                 | is shown as          | advice                               |
 # | ------------------------------------------ | -------------------- | ------------------------------------ |
 # | touched within `capabilities.BOUND` of now | being staged         | wait for its job, or ask again later |
-# | of a submitted controller that has | submitted | wait for its job: SLURM knows whether |
-# | not begun, written within `UNSEEN`         |                      | it is still there (`penstock after`) |
-# | any other                                  | with the time of its | as if there were none |
-# |                                            | last sign of life    | |
-# | of another account than the dataset's      | nothing              | as if there were none |
-# | folder, no plain file, longer than         |                      | |
-# | `LONGEST`, or with other fields            |                      | |
+# | of a submitted controller that has         | submitted            | wait for its job: SLURM knows if it  |
+# | not begun, written within `UNSEEN`         |                      | still exists (`penstock after`)      |
+# | any other                                  | with the time of its | as if no notice existed              |
+# |                                            | last sign of life    |                                      |
+# | of another account than the dataset's      | nothing              | as if no notice existed              |
+# | folder, no plain file, longer than         |                      |                                      |
+# | `LONGEST`, or with other fields            |                      |                                      |
 #
 # A notice is *living* if the first or second row applies. Plans add up the bytes that living notices announce
 # (`jobs.forecast`). The other fields are for people. A step continues if its notice cannot be written:

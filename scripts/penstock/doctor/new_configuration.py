@@ -3,7 +3,7 @@
 | fact                      | source                                                                         |
 |---------------------------|--------------------------------------------------------------------------------|
 | the target's file system  | `Answers`, within its deadline; written as a comment                           |
-| who will be able to read  | `preflight.readers`                                                            |
+| who will be able to read  | `preflight_target.of_folder`                                                   |
 | `permissions.group`       | the target folder's group, if this account is a member, and if the folder's    |
 |                           | setgid bit gives that group to everything below it                             |
 | `cluster`                 | `cluster.registry.new_options`; `local` if this machine has no SLURM, or if    |

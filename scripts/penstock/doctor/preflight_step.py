@@ -266,7 +266,7 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
 #
 # Each problem is reported with its key or URL, and with advice. Problems are reported after the last check,
 # so that all are shown. Only an unreachable server of the target ends the checks early, since making a file
-# on the target would wait for the server. `doctor.preflight` has a module for each area.
+# on the target would wait for the server. The modules `preflight_*` have the checks.
 
 
 class Preflighted(NamedTuple):

@@ -391,7 +391,7 @@ def _zeros(length: int) -> str:
     return str(of_hex(digest.hexdigest()))
 
 
-# After a kill, an audit (`audit_shard`) or survey (`survey_shard`) resumes where results were last saved.
+# After a kill, an audit or survey (`shard_readings`) resumes where results were last saved.
 
 EVERY = 3.0  # seconds between two writes of the results; a kill costs the work since the last write
 PAUSE_FACTOR = 20  # least pause after a slow write (many findings), in multiples of the write's duration

@@ -115,7 +115,8 @@ def weakest(proofs: list[MountProof]) -> MountProof:
 #   (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
 #   (dentry_max_age_positive). The rows state twice these times. Lustre's locks take cached names back before
 #   a change. NFS keeps names for at most 60 s (acdirmax, nfs(5)).
-# - `commands`, `stubs`: how data that is elsewhere is detected before a file is opened (`data_states`).
+# - `commands`, `stubs`: how data that is elsewhere is detected before a file is opened
+#   (`store_checks.data_states`).
 # - `links`, `inodes`: tried on each target (`fs.probe`, `staging_folder`).
 # - `flock`, `folder_over`, `quota_trees`, `modes`: information for people who choose a target; no decision
 #   depends on them. "" means unknown.
@@ -159,7 +160,7 @@ class Kind(NamedTuple):
     # places of files' data.
     commands: bool = False
     # Whether the file system's client shows in /proc which servers are away. `shown_servers` in
-    # `fs.<product>_mount` reads this before a call on the mount would wait (`servers`).
+    # `fs.<product>_mount` reads this before a call on the mount would wait (`servers_away`).
     shows_servers: bool = False
     kept_names: tuple[str, ...] = ()  # reserved names, which no file or folder can have
     # Seconds for which a client may show a folder's old names, at most, with usual mount options. 0 means

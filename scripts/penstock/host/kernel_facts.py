@@ -1,6 +1,6 @@
-"""Reads the kernel's facts: about processes, about the mounts that this process sees, and about the resources
-that it may use and uses: the job environment from the cluster, the limits of its cgroups, the number of
-processes that it may still start, its CPU time and memory.
+"""Reads facts from the kernel about processes, mounts, and this process's resources: its cgroup limits, the
+number of processes that it may still start, its CPU time and memory. Also holds the job environment that the
+cluster stated.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def first_on_way(
         reached = os.path.join(done, name)
         target = ""
         if holding(reached, made) == mount:
-            # Otherwise this is a mount point, which is no link and may not respond.
+            # A mount point is skipped: it is never a link, and its server may be away.
             with contextlib.suppress(OSError):
                 target = os.readlink(reached)
         links += bool(target)
@@ -227,9 +227,9 @@ def _plain(text: str) -> str:
 # The job environment of this process: job, element, restarts, node, CPUs and memory that the cluster gave
 # it.
 #
-# A process sets it once, at its start (`cli.main`), to the values that the cluster port reads
-# (`cluster.registry.read_job_environment`). Layers below the port (locks, the engine's sizing) read it here,
-# independent of any scheduler. If it is not set, the process is in no job.
+# A process sets it once, at its start (`cli.main`), to the values that the interface to the cluster reads
+# (`cluster.registry.read_job_environment`). Layers below that interface (locks, the engine's sizing) read it
+# here, independent of any scheduler. If it is not set, the process is in no job.
 
 # Environment variable with the CPUs that an element may use, if no scheduler states them. The local cluster
 # sets it, and a site may do so.
@@ -243,8 +243,8 @@ class JobEnvironment(NamedTuple):
 
     job: str = ""  # the job's number; for an array's element the element's own number
     # Whether the kernel confirms that this process is in the job `job`. Processes that a job starts inherit
-    # the job's number and may outlive the job. The number is enough to name an attempt. A lock needs the
-    # proof, since the scheduler is asked about the lock's holder.
+    # the job's number and may outlive the job. An unproven number will do as a label, such as in an attempt's
+    # name. A lock needs a proven one, since others ask the scheduler whether that job still runs.
     proven: bool = False
     cluster: str = ""  # the cluster's name, without which a job's number means nothing
     array: str = ""  # the array's decimal number, if the job is an element
@@ -291,7 +291,8 @@ def host_name() -> str:
 # | 2                  | the lesser of memory.max and memory.high; `max` means no limit   |
 #
 # Above memory.high the kernel slows processes down until they use less. Both versions can be mounted side by
-# side, and each controller is in only one of them. A limit of the machine's memory or more does not count.
+# side, and each controller is in only one of them. A limit that equals or exceeds the machine's memory is
+# ignored.
 #
 # The CPUs are those of Cpus_allowed_list in /proc/self/status. The kernel keeps them within the cpuset of the
 # process's cgroup, and `sched_setaffinity` (SLURM's task/affinity) removes more. Tests replace `proc`.
@@ -310,8 +311,9 @@ def memory_limit(proc: Root = PROC) -> int | None:
 
 
 def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
-    """Return the peak of bytes charged to the cgroup `name` on this process's path, including cached files,
-    and the file with this peak. (0, "") if no mount shows it, or for version 2 before Linux 5.19."""
+    """Return the peak of bytes charged to the cgroup `name` on this process's cgroup path, page cache
+    included. Also return the name of the kernel file that states the peak. Returns (0, "") if no mount shows
+    the cgroup, or for version 2 before Linux 5.19."""
     for mount, names in _counting("memory", proc):
         if name in names:
             file = _PEAKS[mount.type]
@@ -339,7 +341,8 @@ def _limits(proc: Root) -> Iterator[int]:
 
 
 def _counting(controller: str, proc: Root) -> Iterator[tuple[Mount, Sequence[str]]]:
-    """Return mounts of this process's cgroups with this controller, and their names below the mount's top."""
+    """Yield, for each hierarchy that has this controller, a mount that shows it, and the path components from
+    the mount's top to this process's cgroup."""
     # A later mount hides an earlier one.
     latest = mounts(proc)[::-1]
     for line in _text(f"{proc}/self/cgroup").splitlines():
@@ -395,8 +398,8 @@ def _text(path: str) -> str:
 # this machine, except for root. `pids.max`, which SLURM, systemd (TasksMax) and containers set, counts those
 # of a cgroup.
 
-# Limit from which usage is not counted. Larger limits are the machine's default, and counting costs some
-# 10 us for each process.
+# Usage is counted only for limits below this. Larger limits are the machine's default, and counting costs
+# some 10 us for each process.
 NEAR = 1024
 
 
@@ -456,8 +459,8 @@ def _tasks(uid: int, proc: Root) -> int:
 # process. But helpers that start and end between two readings are missed. `ru_maxrss` is not used, since an
 # exec keeps it, so that a small child shows the size of its parent (getrusage(2), fs/exec.c).
 #
-# An element enters a `Meter`. Code that ends helper processes calls `read_peaks` shortly before that, since
-# their peaks cannot be read afterwards.
+# An element registers its `Meter` by `enter_meter`. Code that ends helper processes calls `read_peaks`
+# shortly before that, since their peaks cannot be read afterwards.
 
 _TICK = os.sysconf("SC_CLK_TCK")
 

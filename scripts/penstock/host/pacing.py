@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Makes metadata operations wait for the budget (operations a second) that all runs of a root share.
 #
-# Any thread calls `spend(n)` before n operations, and it returns when they may be made (`jobs.ownership`, by
-# the setting `target.ops`). Operations that change a metadata server's state count: create, opening shared
+# Any thread calls `spend(n)` before n operations, and it returns when they may be made (`jobs.shares`, by the
+# setting `target.ops`). Operations that change a metadata server's state count: create, opening shared
 # files for writing, rename, utimes, link, unlink, and the first entry of a folder. Writes, fsyncs and reads
 # of bytes do not count.
 

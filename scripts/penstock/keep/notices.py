@@ -7,7 +7,7 @@ sends the notices that a killed command owed. For each notice a mark is made:
 
 | event     | owed for                                                       | id             |
 |-----------|----------------------------------------------------------------|----------------|
-| failed    | a noted failure (`dataset.staging_notice`), except by a signal       | its time       |
+| failed    | a noted failure (`staging_notice`), except by a signal         | its time       |
 | findings  | a gate that damage closed                                      | release, why   |
 | published | the newest publication, until it is LATE seconds old           | release, time  |
 | stale     | a last success older than `notify.stale`                       | its time       |

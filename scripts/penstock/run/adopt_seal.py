@@ -3,10 +3,10 @@
 It lists the source, notes in the run's state that the run adopts the tree, and calls all steps from plan to
 publish. `run.adopted_tree` renames the tree into staging right before the copy.
 
-The tree does not change before all of it is compared, and the intention to adopt it is noted durably. The
-tree moves by one rename of its top folder. Files that the release does not contain are moved aside; nothing
-is deleted. An ordinary copy fetches missing or wrong files. The same command continues after a kill at any
-moment.
+The tree is not changed until all of it has been compared and the intention to adopt it has been noted
+durably. The tree moves by one rename of its top folder. Files that the release does not contain are moved
+aside; nothing is deleted. An ordinary copy fetches missing or wrong files. The same command continues after a
+kill at any moment.
 """
 
 from __future__ import annotations
@@ -272,8 +272,8 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
 
 
 def _withdraw(run: Run) -> None:
-    """Take back an intention to adopt that changed nothing yet, with its plan. Raises PreflightError if the
-    run has a plan without a tree, or has already taken another tree."""
+    """Withdraw an earlier intention to adopt, along with its plan, if nothing was changed for it yet. Raises
+    PreflightError if the run has a plan without a tree, or has already taken another tree."""
     earlier = documents.read_adopted_tree(run.folder)
     if earlier is not None and documents.stands_in(earlier, run.data):
         raise PreflightError(
@@ -295,8 +295,8 @@ def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingRe
     """Do all remaining steps of the run that `mark` made. `begun` is an earlier command's run, found by
     `under_way`.
 
-    If the source changed before its files were taken over, the tree goes back to its place, and FailedError
-    is raised.
+    If the source changed before the tree's files were taken into the release, the tree is moved back to its
+    old path, and FailedError is raised.
     """
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)

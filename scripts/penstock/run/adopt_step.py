@@ -2,8 +2,8 @@
 
 Elements of an array read the tree, and, on request, the source. The tree is not changed, and nothing is
 recalled from an archive or a tier beyond `audit.recall`. The same command continues a stopped comparison. A
-file counts as the same if it was read in full and did not change until the end. The result also states how
-it was compared.
+file counts as the same only if it equals the source, was read in full, and did not change until the
+comparison ended. The result also states how it was compared.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ ROUNDS = 3  # number of readings of a file that was touched meanwhile, before it
 class Request:
     tree: Path
     read_source: bool = False  # whether to read the source's files if the source states no checksum
-    seal: bool = False  # whether the tree will become a release, so that the dataset keeps the state
+    # whether the tree will become a release; the comparison's state is then kept in the dataset's own folder
+    seal: bool = False
 
 
 def run(context: Context, dataset: str, request: Request) -> AdoptionResult:

@@ -1,5 +1,5 @@
-"""The closing walk: listing = records = tree, in one pass over three streams in the same order. Also compares
-the tree with verify's records and with the configured permissions.
+"""The closing walk checks that the listing, verify's records and the tree agree, in one pass over the three
+in the same order. It also compares the tree's permissions with the configured ones.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 # Compare a staging's tree with verify's records and with the configured permissions.
 #
-# A single lstat of each file serves both comparisons. It is made here, after the last writer has ended.
-# Before, only a file's writer calls lstat.
+# A single lstat of each file serves both comparisons. It is made here, after the last writer has ended. Until
+# then, a file's lstat is made only by the process that writes it.
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Deviations:
     """The closing walk's deviations; at most `NAMED_FILES` of each kind have names."""
 
     extra: list[str] = field(default_factory=list)
-    # temporary files of an attempt of copy that was not seen; they are removed
+    # temporary files left by an attempt of the copy step that penstock did not know of; they are removed
     leftover: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     # files whose size, kind or times differ from verify's records
@@ -162,7 +162,8 @@ def _touched(item: WalkedPath, record: Record) -> str:
     return ""
 
 
-# The closing walk: listing = records = tree, in one pass over three streams in the same order.
+# The closing walk checks that the listing, verify's records and the tree agree, in one pass over the three in
+# the same order.
 #
 # Memory contains only deviations. The parts of a giant (an object copied in parts) become one record here.
 # Whole files are compared by columns, and row by row only if columns differ.
@@ -393,7 +394,8 @@ def _known(rows: Sequence[SeenRow], whole: str) -> list[SourceChecksum]:
 def _whole_digests(
     entry: Entry, listed: str, tree: Digest, deviations: Deviations, shards: tuple[int, ...]
 ) -> str:
-    """Return the digests of one reading of the whole giant, unless its parts' own readings contradict it."""
+    """Return the digests of one reading of the whole giant. Adds a deviation if they contradict the readings
+    of its parts."""
     read = digests_of(listed)
     digests = [digest for digest in read if not digest.part_bytes]
     if digests and tree not in read:

@@ -152,7 +152,7 @@ class TargetProbe:
 # Files that another run has staged already and that this run takes over instead of copying them.
 #
 # A row keeps the source proof that the other run recorded. Verify reads every taken-over file back in this
-# run, whatever `verify.reread` is, and copies it from the source if its digest differs. Elements link or move
+# run, whatever `verify.linked` is, and copies it from the source if its digest differs. Elements link or move
 # whole files (`target.links.Linker.take_over`). The copy step moves giants before any element begins:
 # elements on several nodes then write the missing parts into the same file.
 

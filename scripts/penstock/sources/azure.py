@@ -254,8 +254,8 @@ def refused(
     *,
     listing: bool = False,
 ) -> PenstockError:
-    """Do the same as `answers.refusal`, with Azure's codes. A signature outside its period of validity gives
-    ExpiredCredentialsError. `message` contains no secret."""
+    """Do the same as `object_answers.refusal`, with Azure's codes. A signature outside its period of validity
+    gives ExpiredCredentialsError. `message` contains no secret."""
     if status == 403 and "time frame" in message:
         why = f"status {status} {code}"
         return ExpiredCredentialsError("the signature is not valid at this time", where=where, why=why)

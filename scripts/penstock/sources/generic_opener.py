@@ -277,7 +277,7 @@ class Opener:
         """Return whether the URL names one file.
 
         In an object store, a file may have a prefix's name. A slash at the URL's end means the prefix; for
-        any other URL see the table in `objects.source`. Raises PreflightError if the URL names both.
+        any other URL see the table in `object_source`. Raises PreflightError if the URL names both.
         """
         if self._single is None:
             self._single = bool(self.root) and not self.url.endswith("/") and bool(fs.isfile(self.root))

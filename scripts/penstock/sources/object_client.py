@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.http_endpoint import Endpoint
 
-    # called with the first `reader.BEGIN` bytes of a body; returns the body's error
+    # called with the first `BEGIN` bytes of a body; returns the body's error
     Judge = Callable[[bytes], PenstockError | None]
 
 

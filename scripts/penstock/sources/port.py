@@ -87,10 +87,10 @@ class RefusedFiles:
 
 # The port of sources: list objects, and read ranges of them. Reading fails if the object has changed.
 #
-# `registry.open_source` picks an implementation: `posix`, `objects` with its dialects (`s3`, `azure`, `gcs`,
-# `web`), or `generic`. A `Source` is cheap, so each worker makes its own. No source changes the data it
-# reads. Optional abilities are further protocols (`Continued`, `WholeReader`, ...); callers test for them by
-# `isinstance`. Sizes and offsets are bytes; keys are relative to the source's root.
+# `open_source` picks an implementation: `posix`, `object_source` with its dialects (`s3`, `azure`, `gcs` and
+# `web`), `ftp`, or `generic`. A `Source` is cheap, so each worker makes its own. No source changes the data
+# it reads. Optional abilities are further protocols (`Continued`, `WholeReader`, ...); callers test for them
+# by `isinstance`. Sizes and offsets are bytes; keys are relative to the source's root.
 
 REQUEST = 8 << 20  # bytes of one request to a source that cannot stream a whole object
 
@@ -222,7 +222,7 @@ class Source(Protocol):
         return ()
 
     def renew(self, credentials: object) -> None:  # noqa: ARG002
-        """Give new credentials (`registry.credentials`) to every reader of this source."""
+        """Give new credentials (`port.credentials`) to every reader of this source."""
         return
 
     def check(self) -> bool | None:
@@ -274,7 +274,7 @@ def reading(source: Source, entry: Entry) -> Iterator[Body]:
 
 # Opens the source of a URL with its secrets, and judges version tokens.
 #
-# The package of a kind of source (`config.source_kinds`) is imported on use, so no other store's library is
+# The module of a kind of source (`config.source_kinds`) is imported on use, so no other store's library is
 # loaded. Only `credentials`, and `open_source` without credentials, read the environment and files of
 # secrets, and may use the network or a helper process. A *token* is a store's mark of an object's version (an
 # etag, a generation), or "" if the store states none.
@@ -334,7 +334,7 @@ def open_source(
     credentials: object | None = None,
     keep: Keep | None = None,
 ) -> Source:
-    """Open the source of a configuration, by `open_source` of its kind's package. Nothing is listed or read
+    """Open the source of a configuration, by `open_source` of its kind's module. Nothing is listed or read
     yet.
 
     Workers pass their parent's `credentials`; without them the secrets are resolved here. Raises ConfigError

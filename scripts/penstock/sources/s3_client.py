@@ -1,4 +1,4 @@
-"""S3's dialect of `objects.client`: signatures, redirects and error codes. A client sends only GET and HEAD,
+"""S3's dialect of `object_client`: signatures, redirects and error codes. A client sends only GET and HEAD,
 to the bucket's server or to hosts of the same store (`same_store`).
 """
 

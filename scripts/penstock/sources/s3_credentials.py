@@ -306,7 +306,7 @@ def _words(error: Exception) -> str:
 # refuses the keys.
 #
 # The first of these that is present counts: `anon`; `credentials_file`; the keys that AWS's own tools would
-# use (`profile`, the environment, shared files, SSO, a container's role). To find AWS's keys, `session_keys`
+# use (`profile`, the environment, shared files, SSO, a container's role). To find AWS's keys, `of_profile`
 # may start botocore in a process that may send requests. An instance's metadata service is queried only with
 # `instance_metadata: true`.
 

@@ -265,7 +265,7 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-# The web's dialect of `objects.client`: requests whole URLs over a few kept connections, and follows
+# The web's dialect of `object_client`: requests whole URLs over a few kept connections, and follows
 # redirects. Refuses answers other than a file's own bytes (a login page, an encoded file).
 #
 # A redirect is followed within a server, and to the hosts that the option `redirects` of `storage_options`

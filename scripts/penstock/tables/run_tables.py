@@ -412,7 +412,7 @@ _ELEMENT_TYPES: Mapping[object, pa.DataType] = {
 
 
 class _ElementsForm(NamedTuple):
-    """A form like `tables.Form`, for rows that do not describe files."""
+    """A form like `tables.tables.Form`, for rows that do not describe files."""
 
     kind: str
     schema: pa.Schema

@@ -254,7 +254,7 @@ def _stands(folder: int, name: str, size: int) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size == size
 
 
-# Writes files into a release's staging: whole files here, parts with `part_files`, and links with `links`.
+# Writes files into a release's staging: whole files here, parts by `Parts`, and links by `target.links`.
 #
 # A file gets its final name only with all its bytes and its final mode, group, ACL and time. A large file
 # written in parts gets mode and ACL right after its name, and a giant when all its parts exist. With

@@ -1,7 +1,6 @@
 """SLURM: native job arrays, cores that jobs leave to their node (`--core-spec`), one query for all elements.
 
-`cluster` implements the port. `commands` (SLURM's commands) and `bindings` (pyslurm) are the two ways to
-talk to SLURM.
+`cluster` implements the port. `commands` talks to SLURM, by SLURM's commands or by pyslurm.
 """
 
 from __future__ import annotations

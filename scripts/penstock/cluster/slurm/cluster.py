@@ -1,4 +1,4 @@
-"""The cluster port over SLURM, through its commands or pyslurm (`commands`, `bindings`).
+"""The cluster port over SLURM, through its commands or pyslurm (both in `commands`).
 
 One query reports all elements of an array. The controller forgets a job when MinJobAge has passed since its
 end. Such elements are looked up in slurmdbd's accounting. Without slurmdbd they are LOST, and only their

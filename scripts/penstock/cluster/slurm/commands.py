@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 # SLURM through its commands: builds the command lines, runs them (`client`) and reads their answers.
 #
-# The scheduler's rules are in `cluster`, `site`, `site` and `element_times`. The subclass `SlurmBindings`
+# The scheduler's rules are in `cluster`, `site` and `element_times`. The subclass `SlurmBindings`
 # sends submissions, cancels, throttles, and queries of nodes and partitions through pyslurm. The way to SLURM
 # (commands or pyslurm) is recorded in receipts of steps; `arrays.jsonl` names only the scheduler.
 

@@ -209,7 +209,7 @@ def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
 
 def queue(timed: Sequence[tuple[float, float, float]]) -> Plot | None:
     """Plot how many elements worked and, above that, how many queued: the mean in each of BUCKETS time spans.
-    `timed`: as `element_use.Usage.spans`. None if no element waited for a second."""
+    `timed`: as `element_documents.Usage.spans`. None if no element waited for a second."""
     if len(timed) < 2 or max(start - submitted for submitted, start, _ in timed) < 1:
         return None
     begin, end = min(span[0] for span in timed), max(span[2] for span in timed)
