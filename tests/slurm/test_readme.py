@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slurm, TIMEOUT]
 README = (ROOT / "README.md").read_text()
-INSTEAD = {"pipx install ./penstock-1.0.0-py3-none-any.whl": "penstock --version"}
+INSTEAD = {"pipx install ./penstock-1.0.0-py3-none-any.whl && pipx ensurepath": "penstock --version"}
 """The wheel is installed by pip here (tests.support.wheel); tests/workflow/test_wheels.py takes pipx."""
 UNTIL_THE_JOB_HAS_ENDED = 'until [ -z "$(squeue -h)" ]; do sleep 0.5; done\npenstock status\n'
 
