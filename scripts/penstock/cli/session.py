@@ -73,7 +73,7 @@ class Session:
                 where=os.readlink("/proc/self/cwd").removesuffix(" (deleted)"),
                 hint="change into a folder that is there: `cd` to the same path, where it was made anew",
             ) from None
-        if self._one_document:
+        if getattr(self.parsed, "json_document", False):
             output.only_document()
         self._cleanup.callback(close_log, open_log(self.parsed.log))
         _refuse_unwritable(self.parsed.receipt)
@@ -239,10 +239,6 @@ class Session:
     def as_json(self) -> bool:
         return bool(getattr(self.parsed, "json", False)) or self.parsed.progress == "json"
 
-    @property
-    def _one_document(self) -> bool:
-        return bool(getattr(self.parsed, "json_document", False))
-
     def show(self, result: object, text: Callable[[], str] | None) -> None:
         """Print a result as JSON, or as text unless that is None."""
         if self.as_json:
@@ -263,7 +259,7 @@ class Session:
     def receipt(self, result: Mapping[str, object]) -> None:
         """Write the result to --receipt, durably and atomically; a device is written directly. Print it with
         the --json of commands that answer with one document."""
-        if self._one_document:
+        if getattr(self.parsed, "json_document", False):
             output.show_document(result)
         from penstock.core import typed_json
         from penstock.fs import small_files
