@@ -69,7 +69,7 @@ def test_a_newer_version_goes_on_with_the_arrays_of_an_older_one_and_back_again(
 ) -> None:
     old, new = versions
     place.fill("a", 120)
-    place.configure(["a"], plan={"shard_files": 30}, engine={"limit": "300KiB/s"})
+    place.configure(["a"], plan={"shard_files": 30}, engine={"limit": "150KiB/s"})
     slurm = place.machine.run
 
     # Elements of the older version are at work, others wait, and its login node is lost.
