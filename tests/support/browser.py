@@ -46,8 +46,9 @@ class Opened(NamedTuple):
 def chromium() -> Iterator[Browser]:
     program = need("chromium")
     with sync_playwright() as playwright:
-        # as root, and in containers, Chromium starts only without its sandbox
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        # as root, and in containers, Chromium starts only without its sandbox, and /dev/shm may be small
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=program, args=arguments)
         yield browser
         browser.close()
 
