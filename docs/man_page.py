@@ -117,9 +117,7 @@ def _action(action: argparse.Action) -> Iterator[str]:
 
 
 def _value(action: argparse.Action) -> str:
-    if action.choices is not None:
-        return _escaped("|".join(map(str, action.choices)))
-    return _escaped(str(action.metavar or action.dest.upper()))
+    return _escaped(argument_parser.value_name(action))
 
 
 def _item(name: str, text: str) -> Iterator[str]:

@@ -207,12 +207,7 @@ def _table(actions: list[argparse.Action]) -> Iterator[str]:
     for action in actions:
         names = ", ".join(f"`{name}`" for name in action.option_strings)
         if not names or argument_parser.takes_value(action):
-            value = (
-                "|".join(map(str, action.choices))
-                if action.choices
-                else action.metavar or action.dest.upper()
-            )
-            names = f"{names} `{value}`".strip()
+            names = f"{names} `{argument_parser.value_name(action)}`".strip()
         meaning = (action.help or "").replace("%%", "%").replace("|", "\\|").replace("\n", " ")
         yield f"| {names} | {meaning} |"
     yield ""

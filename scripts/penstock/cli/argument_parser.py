@@ -175,6 +175,13 @@ def takes_value(action: argparse.Action) -> bool:
     return action.nargs != 0
 
 
+def value_name(action: argparse.Action) -> str:
+    """Return the value's name in the documentation: `FILE`, or the choices, `local|slurm`."""
+    if action.choices is not None:
+        return "|".join(map(str, action.choices))
+    return str(action.metavar or action.dest.upper())
+
+
 def refuse(
     parser: argparse.ArgumentParser, unknown: Sequence[str], command: Command | None = None
 ) -> NoReturn:

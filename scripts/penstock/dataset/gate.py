@@ -190,14 +190,10 @@ def glanced(layout: DatasetLayout, holds: Sequence[notices.Hold]) -> Judgement:
 
 
 def _pointed(judgement: Judgement) -> None:
-    layout = judgement.layout
-    try:
-        judgement.release = dataset_folders.current(layout) or ""
-    except FailedError as error:
-        raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
+    judgement.release = _linked(judgement.layout) or ""
     judgement.named = bool(judgement.release)
     if not judgement.named:
-        raise NothingPublishedError("nothing is published", where=str(layout.current))
+        raise NothingPublishedError("nothing is published", where=str(judgement.layout.current))
 
 
 def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
@@ -433,10 +429,7 @@ def _read_within(judgement: Judgement, *, within: float | None) -> None:
 
 def current(layout: DatasetLayout) -> str:
     """Return the release that `current` names; raise FindingsError if it names none."""
-    try:
-        release = dataset_folders.current(layout)
-    except FailedError as error:
-        raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
+    release = _linked(layout)
     if release is None:
         staging = staging_notice.find(layout)
         why, hint = str(staging or ""), staging_notice.advice(layout, staging)
@@ -446,6 +439,15 @@ def current(layout: DatasetLayout) -> str:
             why, hint = f"its last run {last['state']} at {last['at']}{cause}", last["to_do"]
         raise NothingPublishedError("nothing is published", where=str(layout.current), why=why, hint=hint)
     return release
+
+
+def _linked(layout: DatasetLayout) -> str | None:
+    """Return the release that `current` leads to, None before the first; raise FindingsError if it is no link
+    to a release."""
+    try:
+        return dataset_folders.current(layout)
+    except FailedError as error:
+        raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
 
 
 def _manifest(folder: Path, seal: Seal) -> None:

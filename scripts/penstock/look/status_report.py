@@ -43,9 +43,7 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
     """Return the dataset's row without empty keys, even if damaged. `submitted`: see `dataset_state.read`."""
     layout, target = context.layout(dataset), context.config.target
     judgement = gate.judged(layout, target.owners)
-    answer: StatusResult = {"dataset": dataset, "state": judgement.state}
-    if judgement.error is not None and judgement.state != gate.NOTHING:
-        answer |= {"why": judgement.problem, "to_do": judgement.error.hint}
+    answer: StatusResult = {"dataset": dataset, "state": judgement.state, **_refused(judgement)}
     answer["pause"] = notices.words(layout.root)
     answer["hold"] = notices.warning(layout.root)
     answer["current"] = judgement.release or None
@@ -80,15 +78,20 @@ def below(root: Path, now: float, datasets: Sequence[str] = ()) -> list[StatusRe
         state = dataset_state.glanced(judgement, now)
         if state == gate.NOTHING and not releases.has_signs(judgement.layout.folder):
             continue
-        answer: StatusResult = {"dataset": name, "state": state}
-        if judgement.error is not None and judgement.state != gate.NOTHING:
-            answer |= {"why": judgement.problem, "to_do": judgement.error.hint}
+        answer: StatusResult = {"dataset": name, "state": state, **_refused(judgement)}
         answer["current"] = judgement.release or None
         if judgement.error is None:
             answer["path"] = str(judgement.data)
         answer |= _published(judgement)
         rows.append(cast("StatusResult", {key: value for key, value in answer.items() if value}))
     return rows
+
+
+def _refused(judgement: Judgement) -> StatusResult:
+    """Return why readers are refused the release, and what helps; {} if they are not, or there is none."""
+    if judgement.error is None or judgement.state == gate.NOTHING:
+        return {}
+    return {"why": judgement.problem, "to_do": judgement.error.hint}
 
 
 def _published(judgement: Judgement) -> StatusResult:

@@ -171,11 +171,7 @@ def render(result: Result) -> str:
     lines += _evidence(result.get("evidence"))
     readings = {"Carried over": result.get("carried"), "Read after": result.get("read_after")}
     lines += [(title, human.printable(str(value))) for title, value in readings.items() if value]
-    current = result.get("current_release")
-    places = {
-        "Release": result.get("release"),
-        "Current": current if current != result.get("release") else "",
-    }
+    places = {"Release": result.get("release"), "Current": _other_current(result)}
     places |= {"Path": result.get("path"), "Report": result.get("report")}
     lines += [(title, human.printable(str(value))) for title, value in places.items() if value]
     if result.get("last_audit"):
@@ -202,11 +198,10 @@ def short(result: Result) -> str:
     if copied.get("files"):
         texts.append(", ".join(filter(None, (f"copied {amount(copied)}", rate(copied)))))
     grades = [f"{title.split()[0].lower()} {text}" for title, text in _evidence(result.get("evidence"))]
-    current = result.get("current_release")
     rows = [
         ("STATUS", "; ".join(texts)),
         ("Checked", "; ".join([*grades, *_retried(result)])),
-        ("Current", "" if current == result.get("release") else str(current or "")),
+        ("Current", _other_current(result)),
         ("Path", str(result.get("path", ""))),
         ("Report", str(result.get("report", ""))),
         *(("Warning", str(text)) for text in result.get("warnings") or ()),
@@ -215,6 +210,12 @@ def short(result: Result) -> str:
     for title, text in rows:
         lines += text_layout.field(title, human.printable(text)) if text else []
     return "\n".join(lines) + "\n"
+
+
+def _other_current(result: Result) -> str:
+    """Return the release that `current` names; "" if it is the run's own."""
+    current = result.get("current_release")
+    return "" if current == result.get("release") else current or ""
 
 
 def _retried(result: Result) -> list[str]:
